@@ -1,0 +1,202 @@
+"""Events to bytes and back: canonical msgpack, an envelope, schema versions, upcasters.
+
+Canonical: maps with sorted keys, floats as 64 bit, no dates, no extension types; so equal events
+are equal bytes. An unknown optional field is ignored on reading; any other change of an event is a
+new schema version with an upcaster from the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from pydantic import ValidationError
+
+from eventlog.chain import Record
+from eventlog.errors import EventInvalid
+from eventlog.events import EVENTS, Event, Token
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}  # (type, version) -> data of version + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every event carries besides its data.
+
+    id: unique on its subject; a retry keeps it. n: the source's own counter from 1 (R6).
+    term, previous: on the coordinator's subject, the deciding term (None in a claim) and the id of
+    the last valid event there (R5). incarnation: a site's, from its SiteAdmitted (None in a join).
+    seen: the last decision a site had folded (R18). at: the source's clock, for people only.
+    """
+
+    id: str
+    type: str
+    version: int
+    run: str
+    source: str
+    n: int
+    at: float
+    term: int | None = None
+    previous: str | None = None
+    incarnation: Token | None = None
+    seen: Token | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record with what could be read of it. `event` is None where `problem` says why not;
+    `newer`: the type or schema version is not known here (R17), so it may mean something."""
+
+    record: Record
+    envelope: Envelope | None
+    event: Event | None
+    problem: str = ""
+    newer: bool = False
+
+    @property
+    def token(self) -> Token:
+        """(sequence, event id), by which other events name this one."""
+        return (self.record.sequence, self.envelope.id if self.envelope else "")
+
+
+def pack(value: Any) -> bytes:
+    """Canonical msgpack of plain data."""
+    packed: bytes = msgpack.packb(_sorted(value), use_bin_type=True)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Plain data from msgpack. Raises EventInvalid."""
+    try:
+        return msgpack.unpackb(data, raw=False, strict_map_key=True)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise EventInvalid(f"not msgpack: {error}") from error
+
+
+def encode(event: Event, envelope: Envelope) -> bytes:
+    """The canonical payload of an event."""
+    wire: dict[str, Any] = {
+        "id": envelope.id,
+        "type": event.type,
+        "v": event.schema_version,
+        "run": envelope.run,
+        "source": envelope.source,
+        "n": envelope.n,
+        "at": float(envelope.at),
+        "data": event.model_dump(mode="python", exclude_none=True),
+    }
+    for key in ("term", "previous", "incarnation", "seen"):
+        value = getattr(envelope, key)
+        if value is not None:
+            wire[key] = value
+    return pack(wire)
+
+
+def read_wire(payload: bytes) -> dict[str, Any]:
+    """The payload as plain data, its envelope checked. Raises EventInvalid."""
+    wire = unpack(payload)
+    if not isinstance(wire, dict):
+        raise EventInvalid("the payload is not a map")
+    for key, kind in _WIRE:
+        if not isinstance(wire.get(key), kind) or isinstance(wire.get(key), bool):
+            raise EventInvalid(f"the envelope's {key!r} is missing or no {kind.__name__}")
+    return wire
+
+
+def event_id(payload: bytes) -> str:
+    """The event id within a payload. Raises EventInvalid."""
+    return str(read_wire(payload)["id"])
+
+
+def decode(record: Record) -> Entry:
+    """Read a record; never raises: what cannot be read is an Entry with its problem."""
+    try:
+        wire = read_wire(record.payload)
+        envelope = Envelope(
+            id=wire["id"],
+            type=wire["type"],
+            version=wire["v"],
+            run=wire["run"],
+            source=wire["source"],
+            n=wire["n"],
+            at=wire["at"],
+            term=_optional_int(wire, "term"),
+            previous=_optional_str(wire, "previous"),
+            incarnation=_token(wire, "incarnation"),
+            seen=_token(wire, "seen"),
+        )
+    except EventInvalid as error:
+        return Entry(record, None, None, str(error))
+    kind = EVENTS.get(envelope.type)
+    if kind is None:
+        return Entry(record, envelope, None, f"unknown type {envelope.type!r}", newer=True)
+    if envelope.version > kind.schema_version:
+        text = f"{envelope.type} of schema {envelope.version}, known here is {kind.schema_version}"
+        return Entry(record, envelope, None, text, newer=True)
+    try:
+        return Entry(record, envelope, kind.model_validate(_upcast(envelope, wire["data"])))
+    except (ValidationError, EventInvalid) as error:
+        return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
+
+
+_WIRE: tuple[tuple[str, type], ...] = (
+    ("id", str),
+    ("type", str),
+    ("v", int),
+    ("run", str),
+    ("source", str),
+    ("n", int),
+    ("at", float),
+    ("data", dict),
+)
+
+
+def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
+    for version in range(envelope.version, EVENTS[envelope.type].schema_version):
+        upcaster = UPCASTERS.get((envelope.type, version))
+        if upcaster is None:
+            raise EventInvalid(f"no upcaster from schema {version}")
+        data = upcaster(data)
+    return data
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_sorted(item) for item in value]
+    return value
+
+
+def _token(wire: dict[str, Any], key: str) -> Token | None:
+    value = wire.get(key)
+    if value is None:
+        return None
+    match value:
+        case [int(sequence), str(name)] if not isinstance(sequence, bool):
+            return (sequence, name)
+    raise EventInvalid(f"the envelope's {key!r} is not (sequence, event id)")
+
+
+def _optional_int(wire: dict[str, Any], key: str) -> int | None:
+    value = wire.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise EventInvalid(f"the envelope's {key!r} is no integer")
+
+
+def _optional_str(wire: dict[str, Any], key: str) -> str | None:
+    value = wire.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise EventInvalid(f"the envelope's {key!r} is no text")
+
+
+def _first(error: ValidationError | EventInvalid) -> str:
+    if isinstance(error, EventInvalid):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

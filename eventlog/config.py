@@ -1,0 +1,164 @@
+"""A run's configuration: typed, each field explained beside it, checked when it is built.
+
+The operator writes it as TOML (`atoll run create CONFIG`); `RunCreated` carries it, so every
+process of the run has the same. Nothing in it is local to a machine but `data.path`, which only
+`run create` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from eventlog.events import Name, Positive
+
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A table of the configuration. Unknown keys are errors: a typo must not train for a week."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Target(Section):
+    """When the run is done: exactly one of the three."""
+
+    tokens: Positive | None = None
+    rounds: Positive | None = None
+    epochs: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Target:
+        if sum(value is not None for value in (self.tokens, self.rounds, self.epochs)) != 1:
+            raise ValueError("give exactly one of tokens, rounds, epochs")
+        return self
+
+
+class Data(Section):
+    """Blocks of samples."""
+
+    path: str  # token files made by `atoll data build`, as `run create` finds them
+    block_sequences: Positive = 64  # sequences of one block, the unit of leasing
+
+
+class Inner(Section):
+    """What a site does between two outer steps (DiLoCo's inner loop)."""
+
+    steps: Positive = 100  # H: inner optimizer steps per round of the fastest site
+    batch_sequences: Positive = 16  # sequences per inner step
+    lr: PositiveFloat = 1e-3  # peak learning rate of AdamW
+    warmup: Share = 0.02  # share of the run's progress over which the rate rises from 0
+    final_lr: Share = 0.1  # share of the peak that the cosine ends at
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    eps: PositiveFloat = 1e-8
+    clip_norm: PositiveFloat = 1.0  # of the gradient, L2
+
+
+class Outer(Section):
+    """The outer step: token-weighted Nesterov (DiLoCo, arXiv:2311.08105)."""
+
+    lr: PositiveFloat = 0.7
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    delta_codec: Literal["fp32", "bf16"] = "bf16"  # sites to coordinator
+    update_codec: Literal["fp32", "bf16"] = "bf16"  # coordinator to sites; the rest is carried on
+    max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
+    overlap: Literal["none"] = "none"
+
+
+class Rounds(Section):
+    """When a round closes though not all expected deltas are in (R13)."""
+
+    quorum: Positive = 1  # deltas enough to close after the grace
+    grace_s: Annotated[float, Field(ge=0)] = 60.0
+    deadline_s: PositiveFloat = 1800.0
+
+
+class Snapshots(Section):
+    every_versions: Positive = 5  # a snapshot each so many versions
+    retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
+
+
+class RunConfig(Section):
+    """The whole configuration of a run. Raises pydantic.ValidationError."""
+
+    name: Name
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    lease_s: PositiveFloat = 30.0  # one number that gives tick, heartbeat, K and margins
+    arithmetic: Literal["strict", "follow"] = "strict"
+    target: Target
+    data: Data
+    model: dict[str, Any]  # a transformers configuration: model_type and its fields
+    inner: Inner = Inner()
+    outer: Outer = Outer()
+    rounds: Rounds = Rounds()
+    snapshots: Snapshots = Snapshots()
+
+    @model_validator(mode="after")
+    def _fits(self) -> RunConfig:
+        block, batch = self.data.block_sequences, self.inner.batch_sequences
+        if block % batch:
+            raise ValueError(
+                f"inner.batch_sequences = {batch} does not divide data.block_sequences = {block}"
+            )
+        if "model_type" not in self.model:
+            raise ValueError('model.model_type is missing (for example "qwen3")')
+        Timing.of(self.lease_s)
+        return self
+
+    @property
+    def steps_per_block(self) -> int:
+        """Inner steps that train one whole block."""
+        return self.data.block_sequences // self.inner.batch_sequences
+
+    @property
+    def blocks_per_round(self) -> int:
+        """H in whole blocks, at least one: the quota of the fastest site."""
+        return max(1, round(self.inner.steps / self.steps_per_block))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What `lease_s` gives (R8, R9). Ticks are the only time a fold knows."""
+
+    lease_s: float
+    tick_s: float
+
+    BASE_K = 8
+    HEARTBEATS_PER_LEASE = 4
+    MIN_HEARTBEAT_S = 1.0
+
+    @classmethod
+    def of(cls, lease_s: float) -> Timing:
+        """Raises ValueError where the inequality K ticks >= 4 heartbeats cannot hold."""
+        shortest = cls.HEARTBEATS_PER_LEASE * cls.MIN_HEARTBEAT_S
+        if lease_s < shortest:
+            raise ValueError(
+                f"lease_s = {lease_s} is shorter than four heartbeats of at least 1 s each; "
+                f"give {shortest:g} or more"
+            )
+        return cls(lease_s, lease_s / cls.BASE_K)
+
+    def heartbeat_s(self, num_live: int) -> float:
+        """The interval at which a silent site reports: max(1 s, live / 50 s)."""
+        return max(self.MIN_HEARTBEAT_S, num_live / 50)
+
+    def lost_ticks(self, num_live: int) -> int:
+        """K: ticks after which a silent site is lost; at least four heartbeats."""
+        heartbeats = self.HEARTBEATS_PER_LEASE * self.heartbeat_s(num_live)
+        return max(self.BASE_K, math.ceil(heartbeats / self.tick_s))
+
+    def ticks(self, seconds: float) -> int:
+        """The ticks that cover a duration, at least one where it is positive."""
+        return math.ceil(seconds / self.tick_s)
+
+    @property
+    def margin_s(self) -> float:
+        """Kept free before a deadline or walltime for delivering what is trained."""
+        return self.lease_s

@@ -1,0 +1,502 @@
+"""Every event of a run, in the order a run meets them.
+
+An event is a fact in the past tense. It is frozen, and checked when it is made and when it is
+read. `by` says who may write it; the subject it stands on proves who did (R6). A `Token` is
+(sequence, event id) of another event of the log: the only way events name each other (R3).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Token = tuple[int, str]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+Positive = Annotated[int, Field(ge=1, le=2**62)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+Reason = Annotated[str, Field(min_length=1, max_length=2000)]  # for a person (P6)
+Blocks = Annotated[tuple[Count, ...], Field(min_length=1, max_length=100_000)]
+Codec = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+
+OPERATOR, COORDINATOR, SITE, AGENT, PLANNER = (
+    "operator",
+    "coordinator",
+    "site",
+    "agent",
+    "planner",
+)
+
+
+class Part(BaseModel):
+    """A piece of an event: frozen, and deaf to optional fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Event(Part):
+    """Base of all events. `type` and `schema_version` name the schema, `by` the sources' kinds."""
+
+    type: ClassVar[str]
+    schema_version: ClassVar[int] = 1
+    by: ClassVar[frozenset[str]]
+
+
+# -- the run ------------------------------------------------------------------------------------
+
+
+class DataShape(Part):
+    """What the data manifest says that leases and weights depend on (P5).
+
+    num_sequences: training sequences in one epoch's blocks; sequence_tokens: tokens a sequence
+    trains; block_sequences: sequences per block; the last block of an epoch may be short.
+    """
+
+    manifest_digest: Digest
+    num_sequences: Positive
+    sequence_tokens: Positive
+    block_sequences: Positive
+
+
+class Lineage(Part):
+    """Where a forked run comes from."""
+
+    run: Name
+    version: Count
+    parameters_digest: Digest
+
+
+class RunCreated(Event):
+    """A run exists: its configuration, data and initial parameters are fixed from here on."""
+
+    type: ClassVar[str] = "run.created"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    config: dict[str, Any]
+    config_digest: Digest
+    data: DataShape
+    parameters_blob: Digest
+    parameters_digest: Digest
+    num_parameters: Positive
+    arithmetic: dict[str, Digest]  # digest per canonical operation, in the order they run
+    arithmetic_digest: Digest  # of all of them
+    lineage: Lineage | None = None
+
+
+class RunPaused(Event):
+    type: ClassVar[str] = "run.paused"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR, COORDINATOR})
+    reason: Reason
+
+
+class RunResumed(Event):
+    type: ClassVar[str] = "run.resumed"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    reason: Reason
+
+
+class RunStopped(Event):
+    """A request to end the run well: started blocks are delivered, then sites leave (R2)."""
+
+    type: ClassVar[str] = "run.stopped"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    reason: Reason
+
+
+class DrainRequested(Event):
+    """A request that one site leaves well."""
+
+    type: ClassVar[str] = "run.drain_requested"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    site: Name
+    reason: Reason
+
+
+class RunFinished(Event):
+    """The run has ended; everything not merged is returned, later site events are void (R15)."""
+
+    type: ClassVar[str] = "run.finished"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    outcome: Literal["target", "stopped"]
+    version: Count
+    tokens: Count
+    undecided: tuple[Token, ...] = ()
+    num_returned: Count
+    parameters_digest: Digest
+    momentum_digest: Digest
+    residual_digest: Digest
+    reason: Reason
+
+
+# -- the coordinator and the sites' lives ---------------------------------------------------------
+
+
+class CoordinatorElected(Event):
+    """A claim of the term, which is this event's own sequence (R5)."""
+
+    type: ClassVar[str] = "coordinator.elected"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    holder: Annotated[str, Field(min_length=1, max_length=200)]
+    reason: Reason
+
+
+class CoordinatorTick(Event):
+    type: ClassVar[str] = "coordinator.tick"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    tick: Positive  # of this term, from 1
+
+
+class SiteJoined(Event):
+    """A site asks to be admitted; it fences nothing (R11)."""
+
+    type: ClassVar[str] = "site.joined"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    hardware: dict[str, str]
+    software: dict[str, str]
+    manifest_digest: Digest
+    arithmetic: dict[str, Digest]  # digests of the canonical operations a site runs
+    walltime_left_s: Seconds | None = None
+    predecessor: Token | None = None  # the incarnation whose node-local lock the joiner holds
+    successor: bool = False
+
+
+class SiteAdmitted(Event):
+    """A new incarnation lives; its token is this event's (sequence, id)."""
+
+    type: ClassVar[str] = "site.admitted"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    site: Name
+    join: Token
+    reason: Reason
+
+
+class SiteRefused(Event):
+    """A join is refused; `final`: asking again would change nothing."""
+
+    type: ClassVar[str] = "site.refused"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    site: Name
+    join: Token
+    code: Literal["manifest", "version", "arithmetic", "twin", "backoff", "finished"]
+    final: bool
+    reason: Reason
+
+
+# -- rounds and leases ----------------------------------------------------------------------------
+
+
+class Quota(Part):
+    incarnation: Token
+    blocks: Positive
+
+
+class RoundOpened(Event):
+    type: ClassVar[str] = "round.opened"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    round: Positive
+    base_version: Count
+    quotas: tuple[Quota, ...]
+    quorum: Positive
+    grace_ticks: Count
+    deadline_ticks: Positive
+    reason: Reason
+
+
+class LeaseGranted(Event):
+    """Blocks of one epoch for one incarnation; the lease token is this event's (sequence, id).
+
+    `quota`: the incarnation's blocks in the open round, where it was admitted after it opened.
+    """
+
+    type: ClassVar[str] = "lease.granted"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    incarnation: Token
+    site: Name
+    epoch: Count
+    blocks: Blocks
+    quota: Positive | None = None
+    reason: Reason
+
+
+class LeaseReclaimed(Event):
+    """R4: the named undelivered blocks of a live incarnation go back."""
+
+    type: ClassVar[str] = "lease.reclaimed"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    incarnation: Token
+    site: Name
+    epoch: Count
+    blocks: Blocks
+    reason: Reason
+
+
+class LeaseStolen(Event):
+    """R2: unstarted blocks go back to available, for others to be granted."""
+
+    type: ClassVar[str] = "lease.stolen"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    incarnation: Token
+    site: Name
+    epoch: Count
+    blocks: Blocks
+    reason: Reason
+
+
+class Heartbeat(Event):
+    """What the trainer has done; sent only when the site has been silent otherwise (R9)."""
+
+    type: ClassVar[str] = "site.heartbeat"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    phase: Literal["starting", "waiting", "training", "publishing", "applying", "evaluating"]
+    step: Count  # inner steps of this incarnation
+    tokens: Count  # tokens trained by this incarnation
+    tokens_per_s: Seconds
+    version: Count | None = None  # the version its parameters are based on
+    walltime_left_s: Seconds | None = None
+
+
+class BlockStarted(Event):
+    """The incarnation is about to train a block under a lease; trained only once this is folded."""
+
+    type: ClassVar[str] = "block.started"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    epoch: Count
+    block: Count
+    lease: Token
+
+
+class BlockCompleted(Event):
+    type: ClassVar[str] = "block.completed"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    epoch: Count
+    block: Count
+    lease: Token
+    loss: float  # mean nats per token; may be non-finite, which is worth knowing
+    seconds: Seconds
+
+
+# -- deltas and versions --------------------------------------------------------------------------
+
+
+class DeltaBlock(Part):
+    epoch: Count
+    block: Count
+    lease: Token
+    tokens: Positive
+
+
+class DeltaPublished(Event):
+    """Anchor minus local over whole blocks (R12); its weight is computed from the ledger (P5)."""
+
+    type: ClassVar[str] = "delta.published"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    base_version: Count
+    blocks: Annotated[tuple[DeltaBlock, ...], Field(min_length=1, max_length=100_000)]
+    blob: Digest
+    num_bytes: Positive
+    codec: Codec
+    norm: float  # L2 norm of the delta over all parameters
+    max_abs: float
+
+
+class DeltaRefused(Event):
+    """A delta is not merged; blocks its incarnation still holds go back.
+
+    `values`: the cause lies in the delta's own values or form, and counts for R14.
+    """
+
+    type: ClassVar[str] = "delta.refused"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    delta: Token
+    site: Name
+    code: Literal["void", "stale", "blob", "form", "nonfinite", "outlier", "follows"]
+    values: bool
+    reason: Reason
+
+
+class Cut(Part):
+    """One delta of a cut. tokens: from the ledger; weight: tokens / all tokens, float64."""
+
+    delta: Token
+    site: Name
+    tokens: Positive
+    weight: Annotated[float, Field(gt=0, le=1)]
+
+
+class RoundClosed(Event):
+    """The cut is logged: which deltas, in which order, with which weights. The merge follows."""
+
+    type: ClassVar[str] = "round.closed"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    round: Positive
+    base_version: Count
+    deltas: Annotated[tuple[Cut, ...], Field(min_length=1)]
+    tokens: Positive
+    reason: Reason
+
+
+class RoundCommitted(Event):
+    """The outer step of a round is taken. `through`, `log_digest`: R18's anchor."""
+
+    type: ClassVar[str] = "round.committed"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    round: Positive
+    cut: Token
+    version: Positive
+    update_blob: Digest
+    update_bytes: Positive
+    update_codec: Codec
+    parameters_digest: Digest
+    momentum_digest: Digest
+    residual_digest: Digest
+    tokens: Positive  # merged by this round
+    through: Count
+    log_digest: Digest
+    seconds: dict[str, float] = {}  # per phase of the coordinator
+    reason: Reason
+
+
+class EpochClosed(Event):
+    type: ClassVar[str] = "epoch.closed"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    epoch: Count
+    blocks: Positive
+    tokens: Count
+    num_quarantined: Count
+    reason: Reason
+
+
+class BlockQuarantined(Event):
+    type: ClassVar[str] = "block.quarantined"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    epoch: Count
+    block: Count
+    reason: Reason
+
+
+class VersionApplied(Event):
+    """The site holds version `version`; its digest against the coordinator's is plain to see."""
+
+    type: ClassVar[str] = "version.applied"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    version: Count
+    parameters_digest: Digest
+    source: Literal["initial", "update", "snapshot"]
+    seconds: dict[str, float] = {}  # per phase: download, apply, encode, upload, wait, ...
+    stall_s: Seconds = 0.0  # how long the trainer stood still for the exchange
+
+
+class SnapshotSaved(Event):
+    """Parameters, momentum and residual of a version are stored and verified as one blob."""
+
+    type: ClassVar[str] = "snapshot.saved"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    version: Positive
+    blob: Digest
+    num_bytes: Positive
+    seconds: Seconds = 0.0
+    reason: Reason
+
+
+class BlobsReleased(Event):
+    """R20: these blobs are no longer needed and may vanish from here on."""
+
+    type: ClassVar[str] = "blobs.released"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    blobs: Annotated[tuple[Digest, ...], Field(min_length=1)]
+    reason: Reason
+
+
+class EvaluationCompleted(Event):
+    type: ClassVar[str] = "evaluation.completed"
+    by: ClassVar[frozenset[str]] = frozenset({SITE, OPERATOR})
+    version: Count
+    split: Literal["heldout"] = "heldout"
+    num_tokens: Positive
+    loss: float  # nats per token
+    perplexity: float
+    bits_per_byte: float
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+class SiteDeparting(Event):
+    """A site says that it leaves, and has delivered what it could (P7)."""
+
+    type: ClassVar[str] = "site.departing"
+    by: ClassVar[frozenset[str]] = frozenset({SITE})
+    code: Literal["drained", "walltime", "unfit", "finished", "trainer"]
+    reason: Reason
+
+
+class SiteDeparted(Event):
+    """An incarnation has ended; whatever it had not delivered is returned (R4)."""
+
+    type: ClassVar[str] = "site.departed"
+    by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
+    incarnation: Token
+    site: Name
+    code: Literal["drained", "walltime", "lost", "unfit", "replaced", "finished", "trainer"]
+    reason: Reason
+
+
+# -- placement ------------------------------------------------------------------------------------
+
+
+class JobShape(Part):
+    """What a job asks its queue for."""
+
+    nodes: Positive
+    walltime_s: Positive
+    partition: str | None = None
+    account: str | None = None
+
+
+class PlacementProbed(Event):
+    """What `sbatch --test-only` said; an unknown start stays unknown, never 0."""
+
+    type: ClassVar[str] = "placement.probed"
+    by: ClassVar[frozenset[str]] = frozenset({AGENT})
+    shape: JobShape
+    outcome: Literal["estimated", "refused", "unknown"]
+    start_epoch_s: Positive | None = None
+    message: Annotated[str, Field(max_length=4000)] = ""
+
+
+class JobIntended(Event):
+    """Written before sbatch, so that a crash between the two is found by the job's name."""
+
+    type: ClassVar[str] = "job.intended"
+    by: ClassVar[frozenset[str]] = frozenset({AGENT})
+    job_name: Name
+    shape: JobShape
+    reason: Reason
+
+
+class JobSubmitted(Event):
+    type: ClassVar[str] = "job.submitted"
+    by: ClassVar[frozenset[str]] = frozenset({AGENT})
+    job_name: Name
+    job_id: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class JobEnded(Event):
+    type: ClassVar[str] = "job.ended"
+    by: ClassVar[frozenset[str]] = frozenset({AGENT})
+    job_name: Name
+    job_id: str | None = None
+    outcome: Literal["completed", "walltime", "cancelled", "failed", "never_submitted", "unknown"]
+    message: Annotated[str, Field(max_length=4000)] = ""
+
+
+class PlacementPlanned(Event):
+    type: ClassVar[str] = "placement.planned"
+    by: ClassVar[frozenset[str]] = frozenset({PLANNER})
+    actions: tuple[dict[str, Any], ...]
+    estimates: tuple[dict[str, Any], ...]
+    reason: Reason
+
+
+EVENTS: dict[str, type[Event]] = {kind.type: kind for kind in Event.__subclasses__()}

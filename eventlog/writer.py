@@ -1,0 +1,89 @@
+"""One source's pen: numbers its events, expects its own last sequence, never writes twice.
+
+Every source of a run (coordinator, operator, site, agent, planner) appends through a `Writer`. It
+holds nothing that the log does not hold: after a `Conflict` the owner reads on, and `observe`
+sets the pen behind the newest valid event of its subject.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from eventlog.codec import Entry, Envelope, encode
+from eventlog.events import Event, Token
+from eventlog.log import EventLog
+
+
+def new_id() -> str:
+    """An event id, unique for all practical purposes."""
+    return uuid.uuid4().hex
+
+
+@dataclass(slots=True)
+class Stamp:
+    """What a source puts on all events of one append besides id and counter."""
+
+    term: int | None = None
+    incarnation: Token | None = None
+    seen: Token | None = None
+
+
+@dataclass(slots=True)
+class Writer:
+    """`n`: the counter of the last valid event; `last`: the subject's last sequence, valid or
+    void; `previous`: id of the last valid event. `chained`: whether events name it (R5)."""
+
+    log: EventLog
+    subject: str
+    chained: bool = False
+    clock: Callable[[], float] = time.time
+    make_id: Callable[[], str] = new_id
+    n: int = 0
+    last: int = 0
+    previous: str | None = None
+    ids: list[str] = field(default_factory=list)  # of the newest append, in order
+
+    def observe(self, entry: Entry, valid: bool) -> None:
+        """Take note of an event on this subject, in log order, own or not. `valid` as R6 judges:
+        a void event moves the last sequence, never the counter."""
+        if entry.record.subject != self.subject or entry.record.sequence <= self.last:
+            return
+        self.last = entry.record.sequence
+        if valid and entry.envelope is not None:
+            self.n, self.previous = entry.envelope.n, entry.envelope.id
+
+    def payloads(self, events: Sequence[Event], stamp: Stamp) -> list[bytes]:
+        """The events as they would be appended next; changes nothing but `ids`."""
+        self.ids = [self.make_id() for _ in events]
+        now, previous, out = self.clock(), self.previous, []
+        for offset, (event, name) in enumerate(zip(events, self.ids, strict=True), start=1):
+            envelope = Envelope(
+                id=name,
+                type=event.type,
+                version=event.schema_version,
+                run=self.log.run,
+                source=self.subject,
+                n=self.n + offset,
+                at=now,
+                term=stamp.term,
+                previous=previous if self.chained else None,
+                incarnation=stamp.incarnation,
+                seen=stamp.seen,
+            )
+            out.append(encode(event, envelope))
+            previous = name
+        return out
+
+    async def append(self, events: Sequence[Event], stamp: Stamp) -> int:
+        """Append as one atomic batch; the sequence of the last event.
+
+        Raises Conflict: nothing was written, somebody else wrote on this subject. The pen moves
+        only by what the log says (`observe`), except that it knows its own success.
+        """
+        payloads = self.payloads(events, stamp)
+        sequence = await self.log.append(self.subject, payloads, self.last)
+        self.last, self.n, self.previous = sequence, self.n + len(events), self.ids[-1]
+        return sequence
