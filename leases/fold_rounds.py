@@ -1,4 +1,4 @@
-"""Rules of rounds, deltas and versions: what is delivered, cut, merged, applied, kept.
+"""Rules of rounds and versions: what is cut, merged, applied, kept.
 
 P4: whether a delta still counts is decided where it is cut and merged, from the ledger alone.
 P5: its weight too.
@@ -12,8 +12,6 @@ from eventlog.codec import Entry, unpack
 from eventlog.config import RunConfig
 from eventlog.events import (
     BlobsReleased,
-    DeltaPublished,
-    DeltaRefused,
     RoundClosed,
     RoundCommitted,
     RoundOpened,
@@ -22,7 +20,6 @@ from eventlog.events import (
 )
 from leases.blocks import weights
 from leases.books import Books
-from leases.states import TRAINED
 
 DELTA_ORDER = "site, base_version, first_epoch, first_block, seq"
 
@@ -59,80 +56,6 @@ def opened(books: Books, entry: Entry) -> str:
         [(event.round, quota.incarnation[0], quota.blocks) for quota in event.quotas],
     )
     books.db.execute("UPDATE run SET round = ?", (event.round,))
-    return ""
-
-
-def published(books: Books, entry: Entry) -> str:
-    """R1: judged as a whole; one bad block voids it, and the coordinator owes it a refusal."""
-    event = cast(DeltaPublished, entry.event)
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    void = _delta_void(books, event, entry.envelope.incarnation[0])
-    first = min((block.epoch, block.block) for block in event.blocks)
-    num_blocks = books.index().num_blocks
-    known = [block.block for block in event.blocks if block.block < num_blocks]
-    books.db.execute(
-        "INSERT INTO deltas (seq, id, incarnation, site, state, base_version, blob, codec, "
-        "num_bytes, norm, max_abs, num_blocks, tokens, first_epoch, first_block, last, reason) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            entry.record.sequence,
-            entry.envelope.id,
-            entry.envelope.incarnation[0],
-            entry.record.subject.partition(".")[2],
-            "void" if void else "undecided",
-            event.base_version,
-            event.blob,
-            event.codec,
-            event.num_bytes,
-            _finite(event.norm),
-            _finite(event.max_abs),
-            len(event.blocks),
-            sum(books.index().tokens(block) for block in known),
-            *first,
-            int(event.last),
-            void,
-        ),
-    )
-    if void:
-        return void
-    for block in event.blocks:
-        books.deliver(block.epoch, block.block, entry.record.sequence)
-    return ""
-
-
-def refused(books: Books, entry: Entry) -> str:
-    event = cast(DeltaRefused, entry.event)
-    if books.scope not in (None, event.site):
-        _void_cut(books, event.delta[0])
-        return ""
-    row = books.db.execute(
-        "SELECT state, incarnation FROM deltas WHERE seq = ? AND id = ?", event.delta
-    ).fetchone()
-    if row is None or row[0] not in ("undecided", "cut", "void"):
-        return f"delta {event.delta} is {row[0] if row else 'unknown'}"
-    state, incarnation = row
-    if state == "cut":
-        _void_cut(books, event.delta[0])
-    if state == "void":  # its blocks were not delivered; the incarnation still holds them
-        books.free(_still_held(books, event.delta[0], incarnation), "reclaim", "reclaimed")
-    else:
-        held = books.db.execute(
-            "SELECT epoch, block FROM blocks WHERE delta = ? ORDER BY epoch, block",
-            (event.delta[0],),
-        ).fetchall()
-        if event.values:
-            books.db.execute(
-                "UPDATE blocks SET refusals = refusals + 1 WHERE delta = ?", (event.delta[0],)
-            )
-        books.free(held, "refuse", "refused")
-    books.db.execute(
-        "UPDATE deltas SET state = 'refused', reason = ? WHERE seq = ?",
-        (event.reason, event.delta[0]),
-    )
-    if event.values:
-        books.db.execute(
-            "UPDATE incarnations SET refusals = refusals + 1 WHERE seq = ?", (incarnation,)
-        )
     return ""
 
 
@@ -244,58 +167,6 @@ def released(books: Books, entry: Entry) -> str:
     return ""
 
 
-def _delta_void(books: Books, event: DeltaPublished, incarnation: int) -> str:
-    if event.base_version > cast(int, books.run("version")):
-        return f"is based on version {event.base_version}, which does not exist"
-    undecided = books.value(
-        "SELECT seq FROM deltas WHERE incarnation = ? AND (state = 'cut' OR state = 'undecided')",
-        incarnation,
-    )
-    if undecided is not None and not event.last:
-        return f"delta {undecided} of the incarnation is undecided"
-    seen = set()
-    for block in event.blocks:
-        key = (block.epoch, block.block)
-        state, lease, holder, _ = books.block(*key)
-        if key in seen:
-            return f"names block {key[0]}:{key[1]} twice"
-        seen.add(key)
-        if state != TRAINED or holder != incarnation:
-            return f"block {key[0]}:{key[1]} is {state}, not trained by the writer"
-        row = books.db.execute("SELECT seq, id FROM leases WHERE seq = ?", (lease,)).fetchone()
-        if row != block.lease:
-            return f"lease {block.lease} of block {key[0]}:{key[1]} is not {row}"
-        if block.tokens != books.index().tokens(block.block):
-            return f"block {key[0]}:{key[1]} has {books.index().tokens(block.block)} tokens"
-    return ""
-
-
-def _still_held(books: Books, delta: int, incarnation: int) -> list[tuple[int, int]]:
-    """All trained blocks of the incarnation: a void delta's progress cannot be told apart."""
-    return [(e, b) for e, b, state in books.held(incarnation) if state == TRAINED]
-
-
-def _void_cut(books: Books, delta: int) -> None:
-    """DESIGN 6: a refusal of a member voids the cut; the round is open again."""
-    row = books.db.execute(
-        "SELECT r.round FROM rounds r JOIN deltas d ON d.round = r.round "
-        "WHERE d.seq = ? AND r.state = 'closed'",
-        (delta,),
-    ).fetchone()
-    if row is None:
-        return
-    books.db.execute(
-        "UPDATE rounds SET state = 'open', cut_seq = NULL, cut_id = NULL, tokens = 0 "
-        "WHERE round = ?",
-        row,
-    )
-    books.db.execute(
-        "UPDATE deltas SET state = 'undecided', round = NULL, weight = NULL "
-        "WHERE round = ? AND state = 'cut'",
-        row,
-    )
-
-
 def _cut_void(books: Books, event: RoundClosed) -> str:
     config = RunConfig.model_validate(unpack(cast(bytes, books.run("config"))))
     rows = []
@@ -350,15 +221,8 @@ def _merge_unseen(books: Books, event: RoundCommitted) -> None:
     books.db.execute("UPDATE run SET merged_tokens = merged_tokens + ?", (event.tokens,))
 
 
-def _finite(value: float) -> float:
-    """SQLite keeps no NaN; a norm that is none is as good as infinite."""
-    return value if value == value else float("inf")
-
-
 RULES = {
     "round.opened": opened,
-    "delta.published": published,
-    "delta.refused": refused,
     "round.closed": closed,
     "round.committed": committed,
     "version.applied": applied,

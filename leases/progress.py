@@ -40,7 +40,7 @@ def target_reached(db: sqlite3.Connection) -> bool:
     """Whether the merged tokens, or the versions, reach the target."""
     aim = goal(*settings(db))
     version, merged = db.execute("SELECT version, merged_tokens FROM run").fetchone()
-    return version >= aim.rounds if aim.rounds is not None else merged >= (aim.tokens or 0)
+    return bool(version >= aim.rounds if aim.rounds is not None else merged >= (aim.tokens or 0))
 
 
 def share_done(

@@ -87,6 +87,10 @@ CREATE TABLE deltas (
 );
 CREATE INDEX deltas_open ON deltas (state, seq) WHERE state IN ('undecided', 'cut', 'void');
 CREATE INDEX deltas_round ON deltas (round) WHERE round IS NOT NULL;
+CREATE TABLE void_blocks (
+    delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,
+    PRIMARY KEY (delta, epoch, block)
+) WITHOUT ROWID;
 CREATE TABLE versions (
     version INTEGER PRIMARY KEY, seq INTEGER NOT NULL, round INTEGER NOT NULL,
     update_blob TEXT NOT NULL, update_codec TEXT NOT NULL, update_bytes INTEGER NOT NULL,

@@ -19,11 +19,16 @@ from eventlog.events import (
     RunCreated,
     SiteJoined,
 )
-from leases import fold_blocks, fold_rounds, fold_run, schema
+from leases import fold_blocks, fold_deltas, fold_rounds, fold_run, schema
 from leases.books import Books
 
 Rule = Callable[[Books, Entry], str]
-RULES: dict[str, Rule] = {**fold_run.RULES, **fold_blocks.RULES, **fold_rounds.RULES}
+RULES: dict[str, Rule] = {
+    **fold_run.RULES,
+    **fold_blocks.RULES,
+    **fold_deltas.RULES,
+    **fold_rounds.RULES,
+}
 
 
 class LeaseTable:

@@ -9,122 +9,9 @@ from typing import Any
 
 from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
-from eventlog.events import DataShape, Token
+from eventlog.events import DataShape
 from leases.blocks import BlockIndex
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The run's own row."""
-
-    name: str
-    state: str  # none, running, paused, stopping, finished
-    reason: str
-    read_only: str
-    term: int
-    holder: str
-    term_ticks: int
-    ticks: int
-    decision: Token
-    round: int
-    version: int
-    merged_tokens: int
-    merged_blocks: int
-    outstanding_tokens: int
-    outstanding_blocks: int
-    live: int
-    parameters_blob: str
-    initial_digest: str
-    num_parameters: int
-
-
-@dataclass(frozen=True, slots=True)
-class Incarnation:
-    """One life of a site."""
-
-    token: Token
-    site: str
-    state: str  # live, departing, departed
-    code: str
-    reason: str
-    drain: bool
-    last_seq: int
-    silent_ticks: int  # of the current term, since its last event
-    version: int | None  # the version it proved to hold
-    mismatches: int
-    phase: str
-    step: int
-    tokens: int
-    tokens_per_s: float
-    walltime_left_s: float | None
-    loss: float | None
-    merged_blocks: int
-    merged_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    token: Token
-    site: str
-    predecessor: Token | None
-    successor: bool
-    manifest_digest: str
-    arithmetic: dict[str, str]
-    incarnation_seen: int | None  # the live incarnation's last event when the join stood
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    round: int
-    state: str  # open, closed, committed
-    base_version: int
-    quorum: int
-    grace_ticks: int
-    deadline_ticks: int
-    opened_ticks: int
-    cut: Token | None
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    token: Token
-    incarnation: int
-    site: str
-    state: str  # undecided, cut, merged, refused, void
-    base_version: int
-    blob: str
-    codec: str
-    norm: float
-    num_blocks: int
-    tokens: int
-    last: bool
-    weight: float | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    epoch: int
-    block: int
-    state: str
-    lease: Token
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    version: int
-    round: int
-    update_blob: str
-    update_codec: str
-    parameters_digest: str
-    momentum_digest: str
-    residual_digest: str
-    tokens: int
-    merged_tokens: int
-    loss: float | None
-    snapshot_blob: str | None
-
+from leases.rows import Block, Delta, Incarnation, Join, Round, Run, Version
 
 _INCARNATION = (
     "SELECT i.seq, i.id, i.site, i.state, i.code, i.reason, i.drain, i.last_seq, "
@@ -158,7 +45,7 @@ class View:
             "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "
             "outstanding_blocks, live, parameters_blob, initial_digest, num_parameters FROM run"
         )
-        return Run(*row[:8], (row[8], row[9]), *row[10:])
+        return Run(*[*row[:8], (row[8], row[9]), *row[10:]])
 
     def config(self) -> RunConfig:
         return _config(self._one("SELECT config FROM run")[0])
@@ -228,7 +115,8 @@ class View:
         if not rows:
             return None
         row = rows[0]
-        return Round(*row[:7], None if row[7] is None else (row[7], row[8]), row[9])
+        cut = None if row[7] is None else (row[7], row[8])
+        return Round(*[*row[:7], cut, row[9]])
 
     def quotas(self, round_: int) -> dict[int, int]:
         """Blocks of a round by incarnation (its sequence)."""
@@ -271,7 +159,8 @@ class View:
             self._one(
                 "SELECT (SELECT count(*) FROM blocks WHERE incarnation = ?1) + "
                 "coalesce((SELECT sum(d.num_blocks) FROM deltas d JOIN rounds r ON r.round = ?2 "
-                "WHERE d.incarnation = ?1 AND d.state IN ('undecided', 'cut') AND d.seq > r.seq), 0)",
+                "WHERE d.incarnation = ?1 AND d.state IN ('undecided', 'cut') "
+                "AND d.seq > r.seq), 0)",
                 incarnation,
                 round_,
             )[0]
@@ -304,7 +193,8 @@ class View:
     def freed(self, epoch: int, limit: int) -> list[int]:
         """Blocks of an epoch that were granted once and are available again."""
         rows = self._all(
-            "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' ORDER BY block LIMIT ?",
+            "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' "
+            "ORDER BY block LIMIT ?",
             epoch,
             limit,
         )
@@ -315,11 +205,11 @@ class View:
 
     def _incarnations(self, where: str, *arguments: object) -> list[Incarnation]:
         rows = self._all(_INCARNATION + where, *arguments)
-        return [Incarnation((r[0], r[1]), *r[2:6], bool(r[6]), *r[7:]) for r in rows]
+        return [Incarnation(*[(r[0], r[1]), *r[2:6], bool(r[6]), *r[7:]]) for r in rows]
 
     def _deltas(self, where: str, *arguments: object) -> list[Delta]:
         rows = self._all(_DELTA + where, *arguments)
-        return [Delta((r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]) for r in rows]
+        return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
 
     def _one(self, sql: str, *arguments: object) -> Any:
         return self.db.execute(sql, arguments).fetchone()
