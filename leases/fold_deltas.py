@@ -1,4 +1,4 @@
-"""Rules of deltas: what a site delivers, and what becomes of a delta that is not merged (R1, R4)."""
+"""Rules of deltas: what a site delivers, and what becomes of what is not merged (R1, R4)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def published(books: Books, entry: Entry) -> str:
     known = [block.block for block in event.blocks if block.block < num_blocks]
     books.db.execute(
         "INSERT INTO deltas (seq, id, incarnation, site, state, base_version, blob, codec, "
-        "num_bytes, norm, max_abs, num_blocks, tokens, first_epoch, first_block, last, reason) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "num_bytes, norm, max_abs, num_blocks, tokens, first_epoch, first_block, last, reason, "
+        "ticks) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ticks FROM run",
         (
             entry.record.sequence,
             entry.envelope.id,

@@ -1,4 +1,4 @@
-"""Rows of the lease table as policies, hubs and views read them: frozen, typed, without a cursor."""
+"""Rows of the lease table as policies, hubs and views read them: frozen and typed."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ class Delta:
     last: bool
     weight: float | None
     reason: str
+    ticks: int  # of the run when it was published
 
 
 @dataclass(frozen=True, slots=True)

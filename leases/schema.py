@@ -70,7 +70,7 @@ CREATE INDEX blocks_delta ON blocks (delta) WHERE delta IS NOT NULL;
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, seq INTEGER NOT NULL, state TEXT NOT NULL,
     base_version INTEGER NOT NULL, quorum INTEGER NOT NULL, grace_ticks INTEGER NOT NULL,
-    deadline_ticks INTEGER NOT NULL, opened_ticks INTEGER NOT NULL, quorum_ticks INTEGER,
+    deadline_ticks INTEGER NOT NULL, opened_ticks INTEGER NOT NULL,
     cut_seq INTEGER, cut_id TEXT, tokens INTEGER NOT NULL DEFAULT 0, committed_seq INTEGER
 );
 CREATE TABLE members (
@@ -82,7 +82,7 @@ CREATE TABLE deltas (
     state TEXT NOT NULL, base_version INTEGER NOT NULL, blob TEXT NOT NULL, codec TEXT NOT NULL,
     num_bytes INTEGER NOT NULL, norm REAL NOT NULL, max_abs REAL NOT NULL,
     num_blocks INTEGER NOT NULL, tokens INTEGER NOT NULL, first_epoch INTEGER NOT NULL,
-    first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL,
+    first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL, ticks INTEGER NOT NULL,
     reason TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX deltas_open ON deltas (state, seq) WHERE state IN ('undecided', 'cut', 'void');
