@@ -34,7 +34,9 @@ def departures(view: View) -> list[Event]:
     named = {join.predecessor: join for join in view.waiting_joins() if join.predecessor}
     joining = {join.site for join in view.waiting_joins()}
     return [
-        SiteDeparted(incarnation=one.token, site=one.site, code=code, reason=reason)
+        SiteDeparted.model_validate(
+            {"incarnation": one.token, "site": one.site, "code": code, "reason": reason}
+        )
         for one in view.live()
         for code, reason in _departure(one, lost_ticks, timing, one.token in named, joining)
     ]
@@ -120,8 +122,7 @@ def grantable(view: View, limit: int) -> list[tuple[int, int]]:
     limit = min(limit, _blocks_to_target(run, config, index))
     found: list[tuple[int, int]] = []
     known = {row["epoch"]: row for row in view.epochs()}
-    epoch = max((e for e, row in known.items() if row["epoch"] == 0 or row["granted"]), default=0)
-    epoch = min((e for e, row in known.items() if _has_available(row)), default=epoch)
+    epoch = min((e for e, row in known.items() if _has_available(row)), default=len(known))
     while len(found) < limit:
         if config.target.epochs is not None and epoch >= config.target.epochs:
             break
@@ -153,7 +154,7 @@ def _blocks_to_target(run: Run, config: RunConfig, index: BlockIndex) -> int:
     return max(0, math.ceil(left / index.block_tokens))
 
 
-def grants(view: View) -> list[Event]:
+def grants(view: View) -> list[LeaseGranted]:
     """Blocks for the members of the open round, up to their quotas, and for who came late."""
     run, round_ = view.run(), view.round()
     if run.state != "running" or round_ is None or round_.state != "open":
@@ -169,10 +170,10 @@ def grants(view: View) -> list[Event]:
         if want > 0:
             wants.append((one, want, late))
     blocks = grantable(view, sum(want for _, want, _ in wants))
-    decided: list[Event] = []
+    decided: list[LeaseGranted] = []
     for (one, _, late), share in zip(wants, _deal(blocks, [w for _, w, _ in wants]), strict=True):
         decided += _grant_events(one, share, late, round_.round)
-    return decided
+    return sorted(decided, key=lambda event: event.epoch)  # R15: an epoch before the next
 
 
 def usable(view: View, one: Incarnation) -> bool:
@@ -208,8 +209,8 @@ def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[in
 
 def _grant_events(
     one: Incarnation, share: list[tuple[int, int]], late: int | None, round_: int
-) -> list[Event]:
-    events: list[Event] = []
+) -> list[LeaseGranted]:
+    events: list[LeaseGranted] = []
     for epoch in sorted({epoch for epoch, _ in share}):
         blocks = [block for e, block in share if e == epoch]
         for first in range(0, len(blocks), MAX_BLOCKS_PER_GRANT):

@@ -82,8 +82,8 @@ CREATE TABLE deltas (
     state TEXT NOT NULL, base_version INTEGER NOT NULL, blob TEXT NOT NULL, codec TEXT NOT NULL,
     num_bytes INTEGER NOT NULL, norm REAL NOT NULL, max_abs REAL NOT NULL,
     num_blocks INTEGER NOT NULL, tokens INTEGER NOT NULL, first_epoch INTEGER NOT NULL,
-    first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL, ticks INTEGER NOT NULL,
-    reason TEXT NOT NULL DEFAULT ''
+    first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL,
+    ticks INTEGER NOT NULL, reason TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX deltas_open ON deltas (state, seq) WHERE state IN ('undecided', 'cut', 'void');
 CREATE INDEX deltas_round ON deltas (round) WHERE round IS NOT NULL;

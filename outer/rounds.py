@@ -25,6 +25,7 @@ from leases import policy
 from leases.blocks import weights
 from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Round
+from leases.states import LEASED
 from leases.view import View
 
 
@@ -135,8 +136,16 @@ def expected(view: View, round_: Round) -> list[Incarnation]:
         for one in view.live()
         if one.token[0] in members
         and one.token[0] not in delivered
-        and (view.held(one.token[0]) or (more and _may_get(view, one, round_, members)))
+        and (_will_deliver(view, one) or (more and _may_get(view, one, round_, members)))
     ]
+
+
+def _will_deliver(view: View, one: Incarnation) -> bool:
+    """Whether it holds blocks it will train; a paused or stopping run starts no more (R2)."""
+    held = view.held(one.token[0])
+    if view.run().state == "running":
+        return bool(held)
+    return any(block.state != LEASED for block in held)
 
 
 def _may_get(view: View, one: Incarnation, round_: Round, members: dict[int, int]) -> bool:
@@ -288,5 +297,5 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or finishing(view, facts)
         or closing(view, facts)
         or opening(view)
-        or policy.grants(view)
+        or list(policy.grants(view))
     )
