@@ -1,4 +1,4 @@
-"""The codecs: how an fp32 tensor is packed into fewer bits, and unpacked to the same bits everywhere.
+"""The codecs: how an fp32 tensor is packed into few bits, and unpacked to the same bits everywhere.
 
 Unpacking is canonical. Both ways work on bit patterns wherever a processor's own conversion could
 treat denormals in a way of its own.
