@@ -1,0 +1,1 @@
+"""Who may train what: blocks, the lease table as a fold of the log, policy, audit."""
