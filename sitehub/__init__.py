@@ -1,1 +1,1 @@
-"""What runs at a site: hub, trainer, corpus, model, checkpoints."""
+"""What runs at a site: the hub, its trainers, and the data they train on."""
