@@ -7,7 +7,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ROOMS := broker eventlog leases ops outer sitehub
 
-.PHONY: demo test lint types soak clean
+.PHONY: demo test lint types soak docs clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -26,6 +26,9 @@ types: .venv/.installed-dev
 
 soak: .venv/.installed-dev
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+docs: .venv/.installed-train
+	$(BIN)/python -m ops.docs
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -8,6 +8,7 @@ something that a person can mend.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,7 +19,12 @@ from eventlog.errors import AtollError
 from ops import exits
 
 # name -> (module, command in it, short help); a test compares the help with the command's own
-COMMANDS: dict[str, tuple[str, str, str]] = {}
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "data": ("ops.commands.data", "data", "Build and verify training data."),
+}
+
+# top-level modules of the extra `train`, which some commands need and the plain install lacks
+TRAIN_EXTRA = {"numpy", "safetensors", "tokenizers", "torch", "transformers"}
 
 
 class OutputClosed(Exception):
@@ -57,9 +63,12 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        from importlib import metadata
 
-        click.echo(f"atoll {version('atoll')}")
+        try:
+            click.echo(f"atoll {metadata.version('atoll')}")
+        except metadata.PackageNotFoundError:
+            click.echo("atoll, not installed: run from its checkout")
         ctx.exit()
 
 
@@ -88,7 +97,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.GOOD
     except click.ClickException as error:
-        error.show()
+        _say_usage(error)
         return exits.USAGE
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
@@ -99,13 +108,32 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except AtollError as error:
         _say(str(error))
         return exits.code_of(error)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in TRAIN_EXTRA:
+            raise
+        _say(
+            f"this command needs {error.name}: install the extra `train` (pip install atoll[train])"
+        )
+        return exits.INVALID
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return exits.INVALID
 
 
 def _say(text: str) -> None:
-    click.echo(f"atoll: {text}", err=True)
+    """Talk: each line on stderr behind the command's name, in colour only where that is welcome."""
+    plain = "NO_COLOR" in os.environ
+    for line in text.splitlines():
+        click.echo(("atoll: " if plain else click.style("atoll: ", fg="red")) + line, err=True)
+
+
+def _say_usage(error: click.ClickException) -> None:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    where = f" (see `{context.command_path} --help`)" if context else ""
+    _say(error.format_message().rstrip(".") + where)
 
 
 def main() -> NoReturn:

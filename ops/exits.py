@@ -40,6 +40,13 @@ CODES = {
     "BlobMissing": INVALID,
     "BlobDamaged": INVALID,
     "BlobUnavailable": UNREACHABLE,
+    "ConfigInvalid": INVALID,
+    "DataInvalid": INVALID,
+    "DeltaInvalid": INVALID,
+    "NonFinite": INVALID,
+    "SnapshotInvalid": INVALID,
+    "TensorFileInvalid": INVALID,
+    "WireInvalid": INVALID,
 }
 
 
