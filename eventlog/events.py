@@ -187,6 +187,8 @@ class SiteRefused(Event):
 
 
 class Quota(Part):
+    """How many blocks one incarnation is to train in a round, at least one."""
+
     incarnation: Token
     blocks: Positive
 
@@ -280,6 +282,8 @@ class BlockCompleted(Event):
 
 
 class DeltaBlock(Part):
+    """A block in a delta: under which lease it was trained, and its tokens by the manifest."""
+
     epoch: Count
     block: Count
     lease: Token
