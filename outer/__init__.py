@@ -1,0 +1,1 @@
+"""The outer loop: deltas, codecs, Nesterov, rounds, versions, the coordinator."""
