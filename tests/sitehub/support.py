@@ -27,27 +27,7 @@ TABLE = {
     "tie_word_embeddings": True,
 }
 BLOCK_SEQUENCES = 16
-WORDS = [
-    "the",
-    "log",
-    "is",
-    "the",
-    "truth",
-    "and",
-    "every",
-    "state",
-    "is",
-    "a",
-    "fold",
-    "of",
-    "it",
-    "so",
-    "any",
-    "process",
-    "can",
-    "be",
-    "killed",
-]
+WORDS = ("the", "log", "is", "truth", "and", "every", "state", "a", "fold", "of", "it", "so")
 
 
 def write_text(directory: Path, num_files: int = 40, words_per_file: int = 150) -> Path:
@@ -92,9 +72,11 @@ class Hub:
         self._listener.listen(1)
         self._listener.settimeout(60)
         self.trainer = spawn_trainer(
-            ["--socket", str(self.socket_path), "--data", str(corpus.directory)]
-            + ["--config", str(directory / "run.json"), "--dir", str(directory / "work")]
-            + ["--threads", "1"],
+            [
+                *("--socket", str(self.socket_path), "--data", str(corpus.directory)),
+                *("--config", str(directory / "run.json"), "--dir", str(directory / "work")),
+                *("--threads", "1"),
+            ],
             directory / "trainer.log",
             {"OMP_NUM_THREADS": "1"},
         )
