@@ -157,8 +157,8 @@ def admitted(books: Books, entry: Entry) -> str:
     books.db.execute("UPDATE joins SET state = 'admitted' WHERE seq = ?", (event.join[0],))
     books.db.execute(
         "INSERT INTO incarnations (seq, id, site, join_seq, state, hardware, last_seq, last_term, "
-        "last_tick) SELECT ?, ?, ?, ?, 'live', coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, "
-        "term, term_ticks FROM run",
+        "last_tick) SELECT ?, ?, ?, ?, 'live', "
+        "coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, term, term_ticks FROM run",
         (
             entry.record.sequence,
             entry.envelope.id,

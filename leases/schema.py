@@ -41,7 +41,8 @@ CREATE TABLE joins (
 CREATE INDEX joins_waiting ON joins (site) WHERE state = 'waiting';
 CREATE TABLE incarnations (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, join_seq INTEGER NOT NULL,
-    state TEXT NOT NULL, hardware BLOB NOT NULL, code TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
+    state TEXT NOT NULL, hardware BLOB NOT NULL,
+    code TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
     drain INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL, last_term INTEGER NOT NULL,
     last_tick INTEGER NOT NULL, version INTEGER, mismatches INTEGER NOT NULL DEFAULT 0,
     phase TEXT NOT NULL DEFAULT 'starting', step INTEGER NOT NULL DEFAULT 0,

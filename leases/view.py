@@ -117,7 +117,7 @@ class View:
             "LEFT JOIN incarnations i ON i.join_seq = j.seq WHERE j.seq = ?",
             join_seq,
         )
-        return Answer(*rows[0][:3], bool(rows[0][3]), rows[0][4]) if rows else None
+        return Answer(*[*rows[0][:3], bool(rows[0][3]), rows[0][4]]) if rows else None
 
     def round(self) -> Round | None:
         """The round that is open or cut, if any."""
@@ -141,6 +141,16 @@ class View:
         return self._deltas(
             f"WHERE state IN ({marks}) ORDER BY site, base_version, first_epoch, first_block, seq",
             *states,
+        )
+
+    def has_undecided(self, incarnation: int) -> bool:
+        """Whether a delta of the incarnation awaits its merge or refusal."""
+        return bool(
+            self._all(
+                "SELECT 1 FROM deltas WHERE incarnation = ? "
+                "AND state IN ('undecided', 'cut', 'void')",
+                incarnation,
+            )
         )
 
     def delta(self, seq: int) -> Delta | None:

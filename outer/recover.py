@@ -53,8 +53,8 @@ async def state_at(
 ) -> OuterState:
     """θ, m and e after `version` steps, every step's digests verified.
 
-    `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, BlobMissing (what retention
-    released cannot be recomputed), BlobUnavailable.
+    `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, BlobMissing (what
+    retention released cannot be recomputed), BlobUnavailable.
     """
     state = await _nearest(view, blobs, folder, 0 if from_start else version)
     for row in view.versions(after=state.version):
