@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -209,7 +210,7 @@ async def test_a_sealed_log_is_an_export_and_stays_as_it_is(path: Path) -> None:
 async def test_an_export_opens_as_a_log(tmp_path: Path) -> None:
     records = await written(tmp_path / "r.log")
 
-    async def batches():
+    async def batches() -> AsyncIterator[list[Record]]:
         yield records
 
     await write_export("r", batches(), tmp_path / "x.log")

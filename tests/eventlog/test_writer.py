@@ -13,11 +13,9 @@ from eventlog.memory_log import MemoryLog
 from eventlog.writer import Stamp, Writer
 
 
-def pen(log: MemoryLog, subject: str, **options: bool) -> Writer:
+def pen(log: MemoryLog, subject: str, chained: bool = False) -> Writer:
     numbers = count(1)
-    return Writer(
-        log, subject, clock=lambda: 50.0, make_id=lambda: f"{subject}-{next(numbers)}", **options
-    )
+    return Writer(log, subject, chained, lambda: 50.0, lambda: f"{subject}-{next(numbers)}")
 
 
 async def entries(log: MemoryLog) -> list[Entry]:
