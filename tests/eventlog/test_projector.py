@@ -2,78 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import signal
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from eventlog.chain import Record, extend, start
-from eventlog.codec import Entry
-from eventlog.errors import LockHeld, LogDamaged
+from eventlog.chain import Record, start
+from eventlog.errors import LogDamaged
 from eventlog.memory_log import MemoryLog
-from eventlog.projector import Fold, Position, Projection, run_projection
+from eventlog.projector import Position, Projection, run_projection
 from tests.contract.events import beat, tick
-
-
-class Seen:
-    """Notes every event's sequence and subject, and how many there are, in two tables."""
-
-    name = "seen"
-    schema_version = 1
-    bug_at = 0  # the sequence at which this fold raises, after it has written
-
-    def create(self, db: sqlite3.Connection) -> None:
-        db.execute("CREATE TABLE seen (sequence INTEGER PRIMARY KEY, subject TEXT, type TEXT)")
-        db.execute("CREATE TABLE total (number INTEGER)")
-        db.execute("INSERT INTO total VALUES (0)")
-
-    def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
-        record, kind = entry.record, entry.event.type if entry.event else ""
-        db.execute("INSERT INTO seen VALUES (?, ?, ?)", (record.sequence, record.subject, kind))
-        db.execute("UPDATE total SET number = number + 1")
-        if record.sequence == self.bug_at:
-            raise RuntimeError("a bug in the fold")
-        return entry.problem
-
-
-class Odd:
-    """Voids every event of an odd sequence; has nothing to keep."""
-
-    name = "odd"
-    schema_version = 1
-
-    def create(self, db: sqlite3.Connection) -> None:
-        db.execute("CREATE TABLE odd (sequence)")
-
-    def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
-        return "odd" if entry.record.sequence % 2 else ""
-
-
-def history(num_events: int, first: int = 1) -> list[Record]:
-    return [
-        Record(number, "coordinator", number, tick(number, f"e{number}"))
-        for number in range(first, first + num_events)
-    ]
-
-
-def rows(projection: Projection) -> list[int]:
-    """Sequences folded; checks that the counter in the other table agrees."""
-    found = [row[0] for row in projection.db.execute("SELECT sequence FROM seen ORDER BY 1")]
-    assert projection.db.execute("SELECT number FROM total").fetchall() == [(len(found),)]
-    return found
-
-
-def placed(records: Sequence[Record]) -> Position:
-    """The position behind these records, from the definition of the chain."""
-    digest = start("r")
-    for record in records:
-        digest = extend(digest, record)
-    return Position(records[-1].sequence, records[-1].digest(), digest.hex())
+from tests.eventlog.folds import Odd, Seen, history, placed, rows
 
 
 @pytest.fixture
@@ -160,92 +99,6 @@ def test_a_filtered_projection_takes_rising_sequences() -> None:
         with pytest.raises(LogDamaged) as caught:
             projection.apply(history(1, 9))
         assert caught.value.sequence == 9
-
-
-# -- files ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("change", ["run", "version", "folds", "contiguous"])
-def test_a_file_made_otherwise_is_built_anew_and_says_so(
-    path: Path, caplog: pytest.LogCaptureFixture, change: str
-) -> None:
-    with Projection(path, [Seen()], "r") as projection:
-        projection.apply(history(3))
-    fold = Seen()
-    fold.schema_version = 2 if change == "version" else 1
-    run = "other" if change == "run" else "r"
-    folds: list[Fold] = [fold, Odd()] if change == "folds" else [fold]
-    with (
-        caplog.at_level(logging.WARNING),
-        Projection(path, folds, run, contiguous=change != "contiguous") as projection,
-    ):
-        assert projection.position == Position(0, "", start(run).hex())
-        assert rows(projection) == []
-    assert "built anew" in caplog.text
-
-
-@pytest.mark.parametrize("harm", ["text", "empty", "middle", "cut", "row"])
-def test_a_damaged_file_is_built_anew(
-    path: Path, caplog: pytest.LogCaptureFixture, harm: str
-) -> None:
-    with Projection(path, [Seen()], "r") as projection:
-        projection.apply(history(2000))
-        if harm == "row":
-            projection.db.execute("DELETE FROM projection_position")
-    content = path.read_bytes()
-    half = len(content) // 8192 * 4096
-    harmed = {
-        "text": b"this is no database" * 1000,
-        "empty": b"",
-        "middle": content[:4096] + b"\xff" * (half - 4096) + content[half:],
-        "cut": content[:half],
-        "row": content,
-    }
-    path.write_bytes(harmed[harm])
-    with caplog.at_level(logging.WARNING), Projection(path, [Seen()], "r") as projection:
-        assert (rows(projection), projection.position.sequence) == ([], 0)
-        projection.apply(history(3))
-    assert "built anew" in caplog.text
-    caplog.clear()
-    with Projection(path, [Seen()], "r") as projection:
-        assert rows(projection) == [1, 2, 3]
-    assert caplog.text == ""
-
-
-def test_a_file_belongs_to_one_at_a_time(path: Path) -> None:
-    with Projection(path, [Seen()], "r"), pytest.raises(LockHeld, match="in use"):
-        Projection(path, [Seen()], "r")
-    Projection(path, [Seen()], "r").close()
-
-
-FOLDER = """
-import sys
-from pathlib import Path
-from eventlog.projector import Projection
-from tests.eventlog.test_projector import Seen, history
-
-projection = Projection(Path(sys.argv[1]), [Seen()], "r")
-while True:
-    projection.apply(history(50, projection.position.sequence + 1))
-    print(projection.position.sequence, flush=True)
-"""
-
-
-def test_a_killed_process_leaves_rows_that_match_their_position(path: Path) -> None:
-    for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", FOLDER, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        told = [int(process.stdout.readline()) for _ in range(5)]
-        process.send_signal(signal.SIGKILL)
-        told += map(int, process.stdout.read().split())
-        process.wait()
-        with Projection(path, [Seen()], "r") as projection:
-            sequence = projection.position.sequence
-            assert rows(projection) == list(range(1, sequence + 1))
-            assert sequence >= told[-1] >= 250
-            assert projection.position == placed(history(sequence))
 
 
 # -- against a log (R19) --------------------------------------------------------------------------
