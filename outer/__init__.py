@@ -1,0 +1,1 @@
+"""The outer loop: rounds, pseudo-gradients, merge, versions, and the coordinator."""

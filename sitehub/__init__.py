@@ -1,0 +1,1 @@
+"""What runs at a site: the hub, its trainers, and the data they train on."""
