@@ -73,7 +73,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **WHY,
     },
     "lease.granted": {**LEASE, "quota": 4},
-    "lease.reclaimed": LEASE,
+    "lease.reclaimed": {**LEASE, "blocks": ((0, 3), (1, 0))},
     "lease.stolen": LEASE,
     "site.heartbeat": {
         "phase": "training",
@@ -93,6 +93,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "codec": "bf16",
         "norm": 1.5,
         "max_abs": 0.5,
+        "last": True,
     },
     "delta.refused": {"delta": TOKEN, "site": "a", "code": "stale", "values": False, **WHY},
     "round.closed": {
@@ -215,6 +216,7 @@ def test_an_event_is_frozen_and_refuses_wrong_fields(name: str) -> None:
         ("site.admitted", {"join": (5,)}),
         ("lease.granted", {"blocks": ()}),
         ("lease.granted", {"blocks": (-1,)}),
+        ("lease.reclaimed", {"blocks": ((0, -1),)}),
         ("site.heartbeat", {"tokens_per_s": float("nan")}),
         ("site.heartbeat", {"phase": "dreaming"}),
         ("delta.published", {"blocks": ()}),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
+from typing import Literal
 
 import pytest
 
 from eventlog.codec import Entry, decode
-from eventlog.errors import Conflict
+from eventlog.errors import Conflict, LogUnavailable
 from eventlog.events import BlockStarted, CoordinatorElected, CoordinatorTick
 from eventlog.memory_log import MemoryLog
 from eventlog.writer import Stamp, Writer
@@ -58,29 +60,53 @@ async def test_a_conflict_moves_nothing_and_reading_on_does() -> None:
     assert (two.n, two.last, two.previous) == (0, 0, None)
     assert await log.last_sequence() == 1
 
-    for entry in await entries(log):
-        two.observe(entry, valid=True)
-    assert (two.n, two.last, two.previous) == (1, 1, "coordinator-1")
+    two.set(1, "coordinator-1", 1)
     assert await two.append([CoordinatorTick(tick=5)], Stamp()) == 2
-    assert [entry.envelope.n for entry in await entries(log) if entry.envelope] == [1, 2]
+    envelopes = [entry.envelope for entry in await entries(log)]
+    assert [(e.n, e.previous) for e in envelopes if e] == [(1, None), (2, "coordinator-1")]
 
 
-async def test_a_void_event_moves_the_place_but_not_the_counter() -> None:
+async def test_behind_a_void_event_the_counter_stays_and_the_place_moves() -> None:
     log = MemoryLog("r")
-    one, two = pen(log, "site.a"), pen(log, "site.a")
-    await one.append([CoordinatorTick(tick=1), CoordinatorTick(tick=2)], Stamp())
-    first, second = await entries(log)
-    two.observe(first, valid=True)
-    two.observe(second, valid=False)
-    assert (two.n, two.last, two.previous) == (1, 2, "site.a-1")
-    two.observe(first, valid=True)  # an old event changes nothing
-    assert (two.n, two.last) == (1, 2)
+    await pen(log, "site.a").append([CoordinatorTick(tick=1), CoordinatorTick(tick=2)], Stamp())
+    writer = pen(log, "site.a")
+    writer.set(1, "site.a-1", 2)  # the second event was judged void
+    assert await writer.append([CoordinatorTick(tick=3)], Stamp()) == 3
+    newest = (await entries(log))[-1].envelope
+    assert newest is not None
+    assert newest.n == 2
 
 
-async def test_other_subjects_do_not_move_the_pen() -> None:
-    log = MemoryLog("r")
-    await pen(log, "site.b").append([CoordinatorTick(tick=1)], Stamp())
-    mine = pen(log, "site.a")
-    for entry in await entries(log):
-        mine.observe(entry, valid=True)
-    assert (mine.n, mine.last, mine.previous) == (0, 0, None)
+class Deaf(MemoryLog):
+    """A log whose next acknowledgement is lost, with or without the append itself."""
+
+    loses: Literal["nothing", "answer", "append"] = "nothing"
+
+    async def append(self, subject: str, payloads: Sequence[bytes], expected_last: int) -> int:
+        loses, self.loses = self.loses, "nothing"
+        if loses != "append":
+            sequence = await super().append(subject, payloads, expected_last)
+        if loses != "nothing":
+            raise LogUnavailable("no answer")
+        return sequence
+
+
+@pytest.mark.parametrize("loses", ["answer", "append"])
+@pytest.mark.parametrize("folded", [False, True])
+async def test_a_retry_writes_once_whatever_was_lost(
+    loses: Literal["answer", "append"], folded: bool
+) -> None:
+    log = Deaf("r")
+    writer = pen(log, "coordinator", chained=True)
+    await writer.append([CoordinatorTick(tick=1)], Stamp())
+    log.loses = loses
+    with pytest.raises(LogUnavailable):
+        await writer.append([CoordinatorTick(tick=2), CoordinatorTick(tick=3)], Stamp())
+    assert (writer.n, writer.last, writer.previous) == (1, 1, "coordinator-1")
+    if folded and loses == "answer":  # the reader has seen the events before the retry
+        writer.set(3, "coordinator-3", 3)
+    assert await writer.retry() == 3
+    assert (writer.n, writer.last, writer.previous) == (3, 3, "coordinator-3")
+    assert await writer.append([CoordinatorTick(tick=4)], Stamp()) == 4
+    envelopes = [entry.envelope for entry in await entries(log)]
+    assert [(e.n, e.id) for e in envelopes if e] == [(n, f"coordinator-{n}") for n in range(1, 5)]
