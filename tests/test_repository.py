@@ -15,6 +15,8 @@ LONGER = {"eventlog/events.py": "the one list of all events, read from top to bo
 
 UNFINISHED = re.compile(r"\b(TO" + "DO|FIX" + "ME|X" + "XX|NotImplemented" + r"Error)\b")
 REGISTRIES = ("pypi", "org"), ("pythonhosted", "org"), ("pytorch", "org"), ("npmjs", "org")
+ROOM_PATH = re.compile(r"`((?:broker|eventlog|leases|ops|outer|sitehub|tests)/[\w/.-]+)`")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
 HOSTS = re.compile("|".join(rf"\b{name}\.{top}\b" for name, top in REGISTRIES))
 
 
@@ -44,6 +46,13 @@ def matches(pattern: re.Pattern[str]) -> list[str]:
         lines = (ROOT / name).read_bytes().decode("utf-8", errors="replace").splitlines()
         found += [f"{name}:{n}" for n, line in enumerate(lines, 1) if pattern.search(line)]
     return found
+
+
+def paths_named_in(name: str) -> Iterator[Path]:
+    """Files and folders that a Markdown page names in backticks or links to."""
+    text = (ROOT / name).read_text()
+    yield from (ROOT / path for path in ROOM_PATH.findall(text))
+    yield from ((ROOT / name).parent / path for path in LINK.findall(text))
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
@@ -82,6 +91,13 @@ def test_python_files_keep_to_300_lines() -> None:
 
 def test_nothing_is_left_unfinished() -> None:
     assert matches(UNFINISHED) == []
+
+
+def test_the_documents_name_only_files_that_exist() -> None:
+    pages = [name for name in repository_files() if name.endswith(".md")]
+    assert "docs/architecture.md" in pages
+    named = [(page, path) for page in pages for path in paths_named_in(page)]
+    assert [f"{page}: {path}" for page, path in named if not path.exists()] == []
 
 
 def test_no_package_registry_is_named() -> None:
