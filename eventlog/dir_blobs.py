@@ -38,7 +38,7 @@ class DirBlobs:
             digests, num_bytes = await asyncio.to_thread(chunk_digests, source)
             digest = combine(digests, num_bytes)
             if not self._blob(digest).exists():
-                part = self._parts / digest
+                part = self.part(digest)
                 await _copy_in_thread(source, part, progress, digests)
                 await asyncio.to_thread(self._complete, part, digest)
         except OSError as error:
@@ -76,10 +76,14 @@ class DirBlobs:
         """See `BlobStore.release`."""
         for digest in digests:
             self._blob(digest).unlink(missing_ok=True)
-            (self._parts / digest).unlink(missing_ok=True)
+            self.part(digest).unlink(missing_ok=True)
 
     async def close(self) -> None:
         """Nothing is held between calls."""
+
+    def part(self, digest: str) -> Path:
+        """Where a blob is kept while it is not complete."""
+        return self._parts / self._blob(digest).name
 
     def adopt(self, part: Path, digest: str) -> None:
         """Move a complete file into the store, under the digest its content has.

@@ -6,6 +6,7 @@ AtollError                  a person reads its text as one line: what, to what, 
 │   ├── Conflict            an append's expectation does not hold: somebody else wrote
 │   ├── LogUnavailable      the broker does not answer; try again
 │   └── LogDamaged          R19: a gap, a rewritten or a vanished event
+├── LockHeld                another process uses this file or folder; temporary
 ├── EventInvalid            a payload that is no event of ours (the fold voids it)
 └── BlobError
     ├── BlobMissing         no complete blob of that digest
@@ -52,6 +53,10 @@ class LogDamaged(LogError):
     def __init__(self, sequence: int, what: str) -> None:
         super().__init__(f"the log is damaged at sequence {sequence}: {what}")
         self.sequence, self.what = sequence, what
+
+
+class LockHeld(AtollError):
+    """Another process holds what only one may use at a time."""
 
 
 class EventInvalid(AtollError):

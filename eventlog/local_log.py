@@ -6,6 +6,7 @@ records themselves are kept is the business of `MemoryLog` and `FileLog`.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import time
 from abc import ABC, abstractmethod
@@ -62,6 +63,7 @@ class LocalLog(ABC):
         self._clock_ns = clock_ns
         self._index = SubjectIndex()
         self._closed = False
+        self._news = asyncio.Event()
 
     async def append(self, subject: str, payloads: Sequence[bytes], expected_last: int) -> int:
         """See `EventLog.append`."""
@@ -132,17 +134,19 @@ class LocalLog(ABC):
     def _load(self, sequences: Sequence[int]) -> list[Record]:
         """The records at these sequences, which exist."""
 
-    @abstractmethod
     async def _wait(self) -> None:
         """Return when there may be news."""
-
-    @abstractmethod
-    def _wake(self) -> None:
-        """Tell those who wait in this process that there is news."""
+        await self._news.wait()
 
     def _refresh(self) -> None:
-        """Take note of what other processes wrote; nothing where there are none."""
+        """Take note of what other processes wrote; here there are none."""
         return
+
+    def _wake(self) -> None:
+        # Each round of waiting has an event of its own: nobody has to clear one that others await.
+        self._news.set()
+        if not self._closed:
+            self._news = asyncio.Event()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,19 +15,9 @@ class MemoryLog(LocalLog):
     def __init__(self, run: str, clock_ns: Callable[[], int] = time.time_ns) -> None:
         super().__init__(run, clock_ns)
         self._records: list[Record] = []
-        self._news = asyncio.Event()
 
     def _store(self, records: list[Record]) -> None:
         self._records.extend(records)
 
     def _load(self, sequences: Sequence[int]) -> list[Record]:
         return [self._records[sequence - 1] for sequence in sequences]
-
-    async def _wait(self) -> None:
-        await self._news.wait()
-
-    def _wake(self) -> None:
-        # Each round of waiting has an event of its own: nobody has to clear one that others await.
-        self._news.set()
-        if not self._closed:
-            self._news = asyncio.Event()

@@ -1,1 +1,1 @@
-"""Who may train what: blocks, the lease table as a fold of the log, policy, audit."""
+"""Blocks, the lease table as a fold of the log, the policies that decide about it, its audit."""

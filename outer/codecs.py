@@ -1,8 +1,7 @@
-"""How a delta or a merged update becomes a file, and comes back as the same bits everywhere.
+"""Deltas and merged updates as files that say themselves how they were encoded.
 
-A file says itself how it was encoded: its header names codec and format. Decoding is canonical:
-what `unpack` returns depends on the file's bytes alone, so it works on bit patterns wherever
-a processor's own conversion could treat denormals in its own way.
+The file's header names codec and format; each part that the codec makes of a tensor is stored as
+`part/name`. Reading gives canonical fp32: bits that depend on the file's bytes alone.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from eventlog.errors import AtollError
 from outer import tensorfile
+from outer.packing import CODECS, Codec, pieces
 from outer.tensorfile import Reader, TensorFileInvalid
 
 FORMAT = 1
-PIECE = 1 << 16  # elements worked on at a time: temporaries stay small and in the cache
 
 InvalidCode = Literal["blob", "form", "nonfinite"]
 
@@ -55,68 +54,6 @@ class Norms:
     norm: float
     max_abs: float
     finite: bool
-
-
-class Codec(Protocol):
-    """One way to store an fp32 tensor as named parts. Add one to `CODECS`, and it is readable.
-
-    parts: the stored dtype of each part, in safetensors' words.
-    largest: the largest magnitude that stays finite.
-    """
-
-    @property
-    def parts(self) -> Mapping[str, str]: ...
-
-    @property
-    def largest(self) -> float: ...
-
-    def pack(self, tensor: Tensor) -> dict[str, Tensor]:
-        """The parts of a finite fp32 tensor on any device."""
-        ...
-
-    def unpack(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """The fp32 tensor on the CPU. Raises ValueError where the parts do not fit together."""
-        ...
-
-
-class Fp32:
-    """Lossless."""
-
-    parts: Mapping[str, str] = {"values": "F32"}
-    largest = torch.finfo(torch.float32).max
-
-    def pack(self, tensor: Tensor) -> dict[str, Tensor]:
-        return {"values": tensor}
-
-    def unpack(self, parts: Mapping[str, Tensor]) -> Tensor:
-        return parts["values"]
-
-
-class Bf16:
-    """The upper half of fp32, rounded to nearest, ties to even; denormals are kept."""
-
-    parts: Mapping[str, str] = {"values": "BF16"}
-    largest = float.fromhex("0x1.fefffep+127")  # the next fp32 ties to even: to infinity
-
-    def pack(self, tensor: Tensor) -> dict[str, Tensor]:
-        half = torch.empty(tensor.shape, dtype=torch.int16, device=tensor.device)
-        bits = tensor.contiguous().view(torch.int32).reshape(-1)
-        for source, target in zip(bits.split(PIECE), half.view(-1).split(PIECE), strict=True):
-            rounded = source >> 16
-            rounded &= 1  # a tie goes up only from an odd upper half
-            rounded += 0x7FFF
-            rounded += source
-            rounded >>= 16
-            target.copy_(rounded)
-        return {"values": half.view(torch.bfloat16)}
-
-    def unpack(self, parts: Mapping[str, Tensor]) -> Tensor:
-        bits = parts["values"].view(torch.int16).to(torch.int32)
-        bits <<= 16
-        return bits.view(torch.float32)
-
-
-CODECS: dict[str, Codec] = {"fp32": Fp32(), "bf16": Bf16()}
 
 
 def encode(tensors: Mapping[str, Tensor], codec: str, path: Path) -> None:
@@ -208,7 +145,7 @@ def measure(tensors: Mapping[str, Tensor]) -> Norms:
 def _norms(tensors: Iterable[tuple[str, Tensor]]) -> Norms:
     squares, largest = [0.0], [0.0]
     for _, tensor in tensors:
-        for piece in tensor.detach().reshape(-1).split(PIECE):
+        for piece in pieces(tensor):
             squares.append(float(piece.double().square().sum()))
         largest.append(_max_abs(tensor))
     if not all(map(math.isfinite, largest)):
@@ -226,8 +163,7 @@ def _all_finite(path: Path, reference: Mapping[str, Tensor]) -> Iterator[tuple[s
 
 def _max_abs(tensor: Tensor) -> float:
     """The largest magnitude, 0.0 of no elements; NaN where there is one."""
-    pieces = tensor.detach().reshape(-1).split(PIECE)
-    peaks = [piece.abs().max() for piece in pieces if piece.numel()]
+    peaks = [piece.abs().max() for piece in pieces(tensor) if piece.numel()]
     return float(torch.stack(peaks).max()) if peaks else 0.0
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eventlog.errors import AtollError
 from outer import tensorfile
-from outer.tensorfile import Reader, TensorFileInvalid
+from outer.tensorfile import Header, Reader, TensorFileInvalid
 
 FORMAT = 1
 _KINDS = ("parameters", "momentum", "residual")
@@ -107,7 +107,7 @@ def save_snapshot(state: OuterState, path: Path) -> None:
     stored = {
         f"{kind}/{name}": tensor for kind in _KINDS for name, tensor in getattr(state, kind).items()
     }
-    header = {"format": FORMAT, "kind": "snapshot", "version": state.version}
+    header: Header = {"format": FORMAT, "kind": "snapshot", "version": state.version}
     tensorfile.write(stored, path, header, durable=True)
 
 

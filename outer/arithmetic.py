@@ -1,0 +1,129 @@
+"""A self-test of this machine's arithmetic: does it round as every other machine of the run does?
+
+Each canonical operation runs on fixed inputs (hashed, so that no random number generator takes
+part) through every corner that machines disagree in: denormals, ties, wide exponents, signed zeros,
+tails of vectors, more elements than one thread takes. Digests of the results are compared;
+`RunCreated` holds those of the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outer.merge import accumulate
+from outer.nesterov import step_one
+from outer.packing import CODECS
+from outer.versions import digest
+
+OPERATIONS = ("decode", "merge", "encode", "step")
+SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device
+
+# Biased exponents of fp32. Lane i of an input takes range i mod 4 and varies within it, so that the
+# terms of one sum are near enough to each other to round, whatever their size.
+_LANES = ((0, 1), (1, 24), (110, 16), (180, 12))  # (lowest, how many); 0: denormals, zeros
+_SHAPES = ((257, 131), (31,), (), (0, 3))  # the first exceeds what torch gives to one thread
+_WEIGHTS = (0.1, 1 / 3, 1 - 0.1 - 1 / 3)
+_CODECS = ("fp32", "bf16")  # fixed: one more would change the digests of runs under way
+_LR, _MU = 0.7, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What the self-test found: a digest (hex) per operation, in order, and one of all."""
+
+    operations: dict[str, str]
+    digest: str
+
+
+def self_test() -> Arithmetic:
+    """Run the canonical operations on the fixed inputs, in some ten milliseconds.
+
+    The result depends on the processor's arithmetic and this thread's floating-point mode only,
+    not on the number of threads.
+    """
+    results = {name: digest(_RUN[name]()) for name in OPERATIONS}
+    lines = "".join(f"{name}:{results[name]}\n" for name in OPERATIONS)
+    return Arithmetic(results, hashlib.sha256(lines.encode()).hexdigest())
+
+
+def first_difference(
+    ours: Mapping[str, str], theirs: Mapping[str, str], operations: Sequence[str]
+) -> str | None:
+    """The first of `operations` whose digests differ, or that one side lacks; None: they agree."""
+    for name in operations:
+        if name not in ours or ours[name] != theirs.get(name):
+            return name
+    return None
+
+
+def inputs(label: str) -> dict[str, Tensor]:
+    """Finite fp32 tensors that `label` alone determines, with all lanes of exponents."""
+    return {f"t{i}": _floats(f"{label} {i}", shape) for i, shape in enumerate(_SHAPES)}
+
+
+def _decode() -> dict[str, Tensor]:
+    patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    results = {"bf16": CODECS["bf16"].unpack({"values": patterns})}  # all there are
+    for name, tensor in inputs("decode").items():
+        results[name] = CODECS["fp32"].unpack({"values": tensor})
+    return results
+
+
+def _merge() -> dict[str, Tensor]:
+    results: dict[str, Tensor] = {}
+    for i, weight in enumerate(_WEIGHTS):
+        for name, delta in inputs(f"delta {i}").items():
+            results[name] = accumulate(results.get(name), delta, weight)
+    for name, residual in inputs("residual").items():
+        results[name].add_(residual)
+    return results
+
+
+def _encode() -> dict[str, Tensor]:
+    results: dict[str, Tensor] = {}
+    for name, merged in inputs("merged").items():
+        for codec in _CODECS:
+            method = CODECS[codec]
+            parts = method.pack(merged)
+            for part, values in parts.items():
+                results[f"{codec}/{part}/{name}"] = values
+            results[f"{codec}/residual/{name}"] = torch.sub(merged, method.unpack(parts))
+    return results
+
+
+def _step() -> dict[str, Tensor]:
+    results: dict[str, Tensor] = {}
+    momentum = inputs("momentum")
+    for name, parameter in inputs("parameters").items():
+        for i in range(2):
+            step_one(parameter, momentum[name], inputs(f"update {i}")[name], _LR, _MU)
+        results[f"parameters/{name}"] = parameter
+        results[f"momentum/{name}"] = momentum[name]
+    return results
+
+
+_RUN: dict[str, Callable[[], dict[str, Tensor]]] = {
+    "decode": _decode,
+    "merge": _merge,
+    "encode": _encode,
+    "step": _step,
+}
+
+
+def _floats(label: str, shape: tuple[int, ...]) -> Tensor:
+    """Sign and mantissa from a hash; the exponent from the lane, varied by the hash."""
+    num_elements = int(np.prod(shape, dtype=np.int64))
+    stream = hashlib.shake_256(f"atoll arithmetic 1 {label}".encode()).digest(8 * num_elements)
+    words = np.frombuffer(stream, dtype="<u4").astype(np.uint32).reshape(2, num_elements)
+    lowest, width = np.array(_LANES, dtype=np.uint32)[np.arange(num_elements) % len(_LANES)].T
+    bits = (words[0] & np.uint32(0x807FFFFF)) | ((lowest + words[1] % width) << np.uint32(23))
+    bits[words[1] % 97 == 0] &= np.uint32(0x80000000)  # some zeros of both signs
+    ties = words[1] % 89 == 0
+    bits[ties] = (bits[ties] & np.uint32(0xFFFF0000)) | np.uint32(0x8000)  # halfway in bf16
+    return torch.from_numpy(bits.view(np.float32).reshape(shape).copy())

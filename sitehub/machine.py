@@ -1,0 +1,68 @@
+"""What this machine trains on, chosen and described in one place for CPU, CUDA and ROCm."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+
+import torch
+
+
+def pick_device() -> torch.device:
+    """The accelerator of this process (torch names ROCm's "cuda" too), or the CPU."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def set_threads(num_threads: int) -> None:
+    """The thread budget of this process; to be called before its first operation."""
+    torch.set_num_threads(num_threads)
+    torch.set_num_interop_threads(1)
+
+
+def hardware(device: torch.device) -> dict[str, str]:
+    """The machine in words, as `SiteJoined` carries it."""
+    words = {
+        "device": _device_name(device),
+        "processor": _processor(),
+        "num_cpus": str(len(os.sched_getaffinity(0)) if _has_affinity() else os.cpu_count() or 1),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        words["accelerator"] = properties.name
+        words["accelerator_memory_bytes"] = str(properties.total_memory)
+    return words
+
+
+def software(device: torch.device) -> dict[str, str]:
+    """Versions that numbers can depend on, as `SiteJoined` carries them."""
+    words = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "system": platform.platform(),
+    }
+    if device.type == "cuda":
+        words[_device_name(device)] = str(torch.version.hip or torch.version.cuda)
+    return words
+
+
+def _device_name(device: torch.device) -> str:
+    return "rocm" if device.type == "cuda" and torch.version.hip else device.type
+
+
+def _has_affinity() -> bool:
+    return hasattr(os, "sched_getaffinity")
+
+
+def _processor() -> str:
+    """The processor's name; Linux keeps it in a file of its own."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name":
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,139 @@
+"""One trainer's copy of the model: local parameters, anchor P, and the version (θ, m) it is on.
+
+What each operation does to them is the anchor rule of `outer.pseudo_gradient`. θ and m are on the
+CPU, where the outer step gives the same bits at every site; local and P are where training is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from eventlog.config import Outer
+from eventlog.errors import AtollError
+from outer import codecs
+from outer.codecs import Norms
+from outer.merge import apply_update
+from outer.pseudo_gradient import Anchor
+from outer.versions import digest, load_parameters, load_snapshot
+from sitehub.corpus import Corpus
+from sitehub.evaluate import Evaluation, evaluate
+from sitehub.model import Parameters, check_fits, load_into, parameters_of
+from sitehub.training import BlockResult, InnerLoop, Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
+
+class NotLoaded(AtollError):
+    """A command that needs a version came before one was loaded, or does not follow it."""
+
+
+class Replica:
+    """Before `load`, everything else raises NotLoaded. What raises an AtollError or OSError has
+    changed nothing."""
+
+    def __init__(
+        self, model: PreTrainedModel, corpus: Corpus, outer: Outer, loop: InnerLoop
+    ) -> None:
+        self.loop, self._model, self._corpus, self._outer = loop, model, corpus, outer
+        self._local = parameters_of(model)
+        self._version: int | None = None
+        self._theta: Parameters = {}
+        self._momentum: Parameters = {}
+        self._anchor = Anchor(self._local)
+
+    @property
+    def version(self) -> int:
+        """The version that θ is."""
+        self._check_loaded()
+        return self._version or 0
+
+    def load(self, version: int, path: Path, kind: Literal["initial", "snapshot"]) -> str:
+        """local, P, θ ← a file's parameters, m ← its momentum (zero for "initial"); the digest of
+        θ. The inner optimizer's state is kept. Raises SnapshotInvalid, ModelInvalid, OSError."""
+        if kind == "snapshot":
+            state = load_snapshot(path)
+            if state.version != version:
+                raise NotLoaded(f"{path.name} is version {state.version}, not {version}")
+            theta, momentum = state.parameters, state.momentum
+        else:
+            theta = load_parameters(path)
+            momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
+        check_fits(self._model, theta)
+        self._theta, self._momentum, self._version = theta, momentum, version
+        self._anchor.restart(self._local, theta)
+        return digest(theta)
+
+    def train(
+        self, block: int, progress: tuple[float, float], on_step: Callable[[Meter], None]
+    ) -> BlockResult:
+        """local ← trained on one block. Raises DataInvalid."""
+        self._check_loaded()
+        return self.loop.train_block(block, progress, on_step)
+
+    def publish(self, path: Path, codec: str) -> Norms:
+        """Write P − local, then P ← local; the delta's norms. Raises NonFinite, OSError."""
+        self._check_loaded()
+        delta = self._anchor.delta(self._local)
+        codecs.encode(delta, codec, path)
+        norms = codecs.measure(delta)
+        self._anchor.publish(self._local)
+        return norms
+
+    def apply(self, version: int, path: Path) -> str:
+        """Take the outer step of an update file: θ, m ← next, then re-anchor; the digest of θ.
+        Raises DeltaInvalid, and NotLoaded where `version` is not the next one."""
+        if version != self.version + 1:
+            raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
+        apply_update(
+            self._theta,
+            self._momentum,
+            path,
+            lr=self._outer.lr,
+            momentum_coefficient=self._outer.momentum,
+        )
+        self._version = version
+        self._anchor.rebase(self._local, self._theta)
+        return digest(self._theta)
+
+    def rebase(self, *, reset: bool) -> None:
+        """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is, and
+        the inner optimizer begins anew."""
+        self._check_loaded()
+        if reset:
+            self._anchor.restart(self._local, self._theta)
+            self.loop.reset()
+        else:
+            self._anchor.rebase(self._local, self._theta)
+
+    def discard(self) -> None:
+        """local ← P: undelivered blocks were reclaimed."""
+        self._check_loaded()
+        self._anchor.discard(self._local)
+
+    def evaluate(self, max_tokens: int | None) -> Evaluation:
+        """θ, not local, on held-out text."""
+        self._check_loaded()
+        with self._holding(self._theta):
+            return evaluate(self._model, self._corpus, max_tokens)
+
+    def _check_loaded(self) -> None:
+        if self._version is None:
+            raise NotLoaded("the trainer holds no version yet; it has to load one first")
+
+    @contextmanager
+    def _holding(self, parameters: Parameters) -> Iterator[None]:
+        """The model with other parameters for a while."""
+        local = {name: value.clone() for name, value in self._local.items()}
+        load_into(self._model, parameters)
+        try:
+            yield
+        finally:
+            load_into(self._model, local)

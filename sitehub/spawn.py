@@ -1,0 +1,141 @@
+"""Starts a trainer: forked from the preloaded parent that ATOLL_PRELOAD names, or a new process.
+
+Nothing here imports torch: it is what a hub, and whoever starts the preloaded parent, uses.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from eventlog.errors import AtollError
+from sitehub.wire import Message, WireInvalid, read_message, write_message
+
+PRELOAD_VARIABLE = "ATOLL_PRELOAD"
+_ANSWER_S = 10.0
+_POLL_S = 0.02
+
+
+class SpawnFailed(AtollError):
+    """No trainer, or no preloaded parent, could be started; the text says why."""
+
+
+class TrainerHandle:
+    """A started trainer. It leads a session and process group of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes] | None, pid: int, preload: str) -> None:
+        self.pid = pid
+        self._process, self._preload = process, preload
+        self._pidfd = os.pidfd_open(pid) if process is None and hasattr(os, "pidfd_open") else None
+
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        if self._process is not None:
+            return self._process.poll() is None
+        if self._pidfd is not None:
+            return not select.select([self._pidfd], [], [], 0)[0]
+        return self.returncode() is None
+
+    def returncode(self) -> int | None:
+        """Its exit code, -n where signal n ended it; None while it runs, or where only its
+        preloaded parent knew and that is gone."""
+        if self._process is not None:
+            return self._process.poll()
+        try:
+            code: int | None = ask(self._preload, {"status": self.pid}).get("returncode")
+        except SpawnFailed:
+            return None
+        return code
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end, at most so long; whether it has ended. Blocks."""
+        until = time.monotonic() + timeout_s
+        while self.alive():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL to it and whatever it started; no error if it has ended."""
+        if self.alive():
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                return
+
+    def close(self) -> None:
+        """Give back the descriptor; the process is left alone."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def spawn_trainer(
+    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> TrainerHandle:
+    """Start `sitehub.trainer` with these arguments, its output appended to `log`; `env` is added
+    to its environment. Raises SpawnFailed."""
+    preload = os.environ.get(PRELOAD_VARIABLE, "")
+    if preload:
+        request = {"argv": list(argv), "log": str(log.absolute()), "env": dict(env or {})}
+        return TrainerHandle(None, int(ask(preload, request)["pid"]), preload)
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "sitehub.trainer", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise SpawnFailed(f"no trainer could be started: {error}") from error
+    return TrainerHandle(process, process.pid, "")
+
+
+def start_preload(
+    socket_path: Path, log: Path, timeout_s: float = 60.0
+) -> subprocess.Popen[bytes]:
+    """Start the preloaded parent and wait until it serves. It ends when this process does, or when
+    the returned process's `stdin` is closed. Raises SpawnFailed. Blocks while it imports."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sitehub.preload", str(socket_path)],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    until = time.monotonic() + timeout_s
+    while not socket_path.exists():
+        if process.poll() is not None or time.monotonic() >= until:
+            process.kill()
+            process.wait()
+            raise SpawnFailed(f"the preloaded parent did not come up; its output is in {log}")
+        time.sleep(_POLL_S)
+    return process
+
+
+def ask(preload: str, request: Message) -> Message:
+    """One request to a preloaded parent, and its answer. Raises SpawnFailed."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(_ANSWER_S)
+            sock.connect(preload)
+            write_message(sock, request)
+            answer = read_message(sock)
+    except (OSError, WireInvalid) as error:
+        raise SpawnFailed(f"the preloaded parent at {preload} does not answer: {error}") from error
+    if answer is None or "error" in answer:
+        why = "it hung up" if answer is None else answer["error"]
+        raise SpawnFailed(f"the preloaded parent at {preload}: {why}")
+    return answer
