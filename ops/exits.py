@@ -40,6 +40,8 @@ CODES = {
     "BlobMissing": INVALID,
     "BlobDamaged": INVALID,
     "BlobUnavailable": UNREACHABLE,
+    "LockHeld": TEMPORARY,
+    "AnotherHistory": INVALID,
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
     "DeltaInvalid": INVALID,
