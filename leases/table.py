@@ -56,10 +56,10 @@ def _judge(books: Books, entry: Entry) -> str:
     envelope, event = entry.envelope, entry.event
     if envelope is None:
         _note_unreadable(books, entry)
-        return entry.problem
+        return _unnumbered(books, entry, entry.problem)
     void = _source(books, entry, envelope) or _numbered(books, entry, envelope)
     if void:
-        return void
+        return _unnumbered(books, entry, void)
     if event is None:
         _note_unreadable(books, entry)
         return entry.problem
@@ -102,6 +102,17 @@ def _numbered(books: Books, entry: Entry, envelope: Envelope) -> str:
         (subject, envelope.n, envelope.id, entry.record.sequence),
     )
     return ""
+
+
+def _unnumbered(books: Books, entry: Entry, void: str) -> str:
+    """A void event that took no number still is the newest of its subject: the next append must
+    expect it."""
+    books.db.execute(
+        "INSERT INTO sources VALUES (?, 0, '', ?) ON CONFLICT (subject) DO UPDATE SET "
+        "last_seq = excluded.last_seq",
+        (entry.record.subject, entry.record.sequence),
+    )
+    return void
 
 
 def _standing(books: Books, entry: Entry, envelope: Envelope, event: Event, kind: str) -> str:

@@ -65,10 +65,14 @@ class View:
         value: dict[str, str] = unpack(self._one("SELECT arithmetic FROM run")[0])
         return value
 
-    def counter(self, subject: str) -> tuple[int, str]:
-        """(n, id) of the subject's last numbered event: where a writer's pen stands (R6)."""
-        rows = self._all("SELECT n, last_id FROM sources WHERE subject = ?", subject)
-        return rows[0] if rows else (0, "")
+    def pen(self, subject: str) -> tuple[int, str, int]:
+        """Where a writer's pen stands (R6): counter and id of the subject's last numbered event,
+        and the sequence of its last event of any kind."""
+        rows = self._all("SELECT n, last_id, last_seq FROM sources WHERE subject = ?", subject)
+        return rows[0] if rows else (0, "", 0)
+
+    def round_is_cut(self) -> bool:
+        return bool(self._all("SELECT 1 FROM rounds WHERE state = 'closed'"))
 
     def live(self) -> list[Incarnation]:
         """Incarnations that have not departed, by site name."""
