@@ -44,7 +44,7 @@ class Options:
 def build(
     sources: Sequence[Source],
     directory: Path,
-    options: Options = Options(),  # noqa: B008 (frozen)
+    options: Options = Options(),
     progress: Progress | None = None,
 ) -> Corpus:
     """Tokenize the sources into `directory` and open it. Raises DataInvalid, OSError."""

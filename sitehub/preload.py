@@ -121,7 +121,9 @@ def main(argv: list[str] | None = None) -> int:
         print("usage: python -m sitehub.preload SOCKET", file=sys.stderr)
         return 2
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
-    for name in _ONE_THREAD:  # before the libraries read it: a pool of threads does not survive fork
+    for (
+        name
+    ) in _ONE_THREAD:  # before the libraries read it: a pool of threads does not survive fork
         os.environ[name] = "1"
     for module in _MODULES:
         importlib.import_module(module)

@@ -35,9 +35,13 @@ class NotLoaded(AtollError):
     """A command that needs a version came before one was loaded, or does not follow it."""
 
 
+class FileTrouble(AtollError):
+    """A file to read is not there, or one to write cannot be written."""
+
+
 class Replica:
-    """Before `load`, everything else raises NotLoaded. What raises an AtollError or OSError has
-    changed nothing."""
+    """Before `load`, everything else raises NotLoaded. What raises an AtollError has changed
+    nothing; after any other error the replica is not to be used."""
 
     def __init__(
         self, model: PreTrainedModel, corpus: Corpus, outer: Outer, loop: InnerLoop
@@ -57,7 +61,9 @@ class Replica:
 
     def load(self, version: int, path: Path, kind: Literal["initial", "snapshot"]) -> str:
         """local, P, θ ← a file's parameters, m ← its momentum (zero for "initial"); the digest of
-        θ. The inner optimizer's state is kept. Raises SnapshotInvalid, ModelInvalid, OSError."""
+        θ. The inner optimizer's state is kept. Raises SnapshotInvalid, ModelInvalid,
+        FileTrouble."""
+        _check_there(path)
         if kind == "snapshot":
             state = load_snapshot(path)
             if state.version != version:
@@ -79,19 +85,23 @@ class Replica:
         return self.loop.train_block(block, progress, on_step)
 
     def publish(self, path: Path, codec: str) -> Norms:
-        """Write P − local, then P ← local; the delta's norms. Raises NonFinite, OSError."""
+        """Write P − local, then P ← local; the delta's norms. Raises NonFinite, FileTrouble."""
         self._check_loaded()
         delta = self._anchor.delta(self._local)
-        codecs.encode(delta, codec, path)
+        try:
+            codecs.encode(delta, codec, path)
+        except OSError as error:  # a full disk is no reason to lose what was trained
+            raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
         norms = codecs.measure(delta)
         self._anchor.publish(self._local)
         return norms
 
     def apply(self, version: int, path: Path) -> str:
         """Take the outer step of an update file: θ, m ← next, then re-anchor; the digest of θ.
-        Raises DeltaInvalid, and NotLoaded where `version` is not the next one."""
+        Raises DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
         if version != self.version + 1:
             raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
+        _check_there(path)
         apply_update(
             self._theta,
             self._momentum,
@@ -137,3 +147,8 @@ class Replica:
             yield
         finally:
             load_into(self._model, local)
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise FileTrouble(f"{path}: no such file")

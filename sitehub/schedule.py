@@ -1,4 +1,4 @@
-"""The learning rate by the run's progress, so that every site, joiners too, is at the same point."""
+"""The learning rate by the run's progress: every site, a joiner too, is at the same point of it."""
 
 from __future__ import annotations
 

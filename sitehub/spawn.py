@@ -5,6 +5,7 @@ Nothing here imports torch: it is what a hub, and whoever starts the preloaded p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -65,11 +66,12 @@ class TrainerHandle:
 
     def kill(self) -> None:
         """SIGKILL to it and whatever it started; no error if it has ended."""
-        if self.alive():
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                return
+        if not self.alive():
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # a fork may not lead its group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Give back the descriptor; the process is left alone."""
@@ -102,9 +104,7 @@ def spawn_trainer(
     return TrainerHandle(process, process.pid, "")
 
 
-def start_preload(
-    socket_path: Path, log: Path, timeout_s: float = 60.0
-) -> subprocess.Popen[bytes]:
+def start_preload(socket_path: Path, log: Path, timeout_s: float = 60.0) -> subprocess.Popen[bytes]:
     """Start the preloaded parent and wait until it serves. It ends when this process does, or when
     the returned process's `stdin` is closed. Raises SpawnFailed. Blocks while it imports."""
     with log.open("ab") as output:

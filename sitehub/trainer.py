@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         trainer = _prepare(arguments, say)
     except (AtollError, OSError, ValueError) as error:
-        print(_one_line(error), file=sys.stderr)
+        traceback.print_exc()
         say({"say": "failed", "error": _one_line(error)})
         return EXIT_INVALID
     return _serve(trainer, commands, say)

@@ -117,7 +117,7 @@ class InnerLoop:
         on_accelerator = self._device.type != "cpu"
         with torch.autocast(self._device.type, torch.bfloat16, enabled=on_accelerator):
             loss = token_losses(self._model, inputs, targets).mean()
-        value = float(loss)
+        value = float(loss.detach())
         if not math.isfinite(value):
             return value
         loss.backward()

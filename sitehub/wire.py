@@ -1,4 +1,4 @@
-"""How hub and trainer talk: msgpack maps over a unix socket, each after its length (u32, big endian).
+"""How hub and trainer talk: msgpack maps on a unix socket, each after its length (u32, big-endian).
 
 Both sides are ours and on one machine; the bound on a message's size and the checks on its form
 are there so that a stray client or a torn stream ends in one clear error, not in a full memory.
