@@ -45,9 +45,14 @@ CODES = {
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
     "DeltaInvalid": INVALID,
+    "FileTrouble": INVALID,
+    "ModelInvalid": INVALID,
     "NonFinite": INVALID,
+    "NotLoaded": INVALID,
     "SnapshotInvalid": INVALID,
+    "SpawnFailed": INVALID,
     "TensorFileInvalid": INVALID,
+    "VersionDiffers": INVALID,
     "WireInvalid": INVALID,
 }
 
