@@ -81,6 +81,8 @@ class Rounds(Section):
 
 
 class Snapshots(Section):
+    """How often the whole state of a version is stored, and how far back one can recompute."""
+
     every_versions: Positive = 5  # a snapshot each so many versions
     retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
 

@@ -1,16 +1,17 @@
 """Every operating error of the log and its blobs, in one tree.
 
-    AtollError                  a person reads its text as one line: what, to what, what to do
-    ├── LogError
-    │   ├── RunUnknown          the broker or folder holds no such run
-    │   ├── Conflict            an append's expectation does not hold: somebody else wrote
-    │   ├── LogUnavailable      the broker does not answer; try again
-    │   └── LogDamaged          R19: a gap, a rewritten or a vanished event
-    ├── EventInvalid            a payload that is no event of ours (the fold voids it)
-    └── BlobError
-        ├── BlobMissing         no complete blob of that digest
-        ├── BlobDamaged         bytes differ from the digest that names them
-        └── BlobUnavailable     the store does not answer; try again
+AtollError                  a person reads its text as one line: what, to what, what to do
+├── LogError
+│   ├── RunUnknown          the broker or folder holds no such run
+│   ├── Conflict            an append's expectation does not hold: somebody else wrote
+│   ├── LogUnavailable      the broker does not answer; try again
+│   └── LogDamaged          R19: a gap, a rewritten or a vanished event
+├── LockHeld                another process uses this file or folder; temporary
+├── EventInvalid            a payload that is no event of ours (the fold voids it)
+└── BlobError
+    ├── BlobMissing         no complete blob of that digest
+    ├── BlobDamaged         bytes differ from the digest that names them
+    └── BlobUnavailable     the store does not answer; try again
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class LogDamaged(LogError):
     def __init__(self, sequence: int, what: str) -> None:
         super().__init__(f"the log is damaged at sequence {sequence}: {what}")
         self.sequence, self.what = sequence, what
+
+
+class LockHeld(AtollError):
+    """Another process holds what only one may use at a time."""
 
 
 class EventInvalid(AtollError):

@@ -187,6 +187,8 @@ class SiteRefused(Event):
 
 
 class Quota(Part):
+    """How many blocks one incarnation is to train in a round, at least one."""
+
     incarnation: Token
     blocks: Positive
 
@@ -280,6 +282,8 @@ class BlockCompleted(Event):
 
 
 class DeltaBlock(Part):
+    """A block in a delta: under which lease it was trained, and its tokens by the manifest."""
+
     epoch: Count
     block: Count
     lease: Token
@@ -287,7 +291,10 @@ class DeltaBlock(Part):
 
 
 class DeltaPublished(Event):
-    """Anchor minus local over whole blocks (R12); its weight is computed from the ledger (P5)."""
+    """Anchor minus local over whole blocks (R12); its weight is computed from the ledger (P5).
+
+    `last`: the incarnation departs after it, so it may stand beside an undecided one.
+    """
 
     type: ClassVar[str] = "delta.published"
     by: ClassVar[frozenset[str]] = frozenset({SITE})
@@ -298,6 +305,7 @@ class DeltaPublished(Event):
     codec: Codec
     norm: float  # L2 norm of the delta over all parameters
     max_abs: float
+    last: bool = False
 
 
 class DeltaRefused(Event):

@@ -1,8 +1,8 @@
 """One source's pen: numbers its events, expects its own last sequence, never writes twice.
 
 Every source of a run (coordinator, operator, site, agent, planner) appends through a `Writer`. It
-holds nothing that the log does not hold: after a `Conflict` the owner reads on, and `observe`
-sets the pen behind the newest valid event of its subject.
+holds nothing that the log does not hold: after a `Conflict` the owner reads on, and `set` puts
+the pen behind the newest event of its subject.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eventlog.codec import Entry, Envelope, encode
+from eventlog.codec import Envelope, encode
 from eventlog.events import Event, Token
 from eventlog.log import EventLog
 
@@ -46,14 +46,9 @@ class Writer:
     previous: str | None = None
     ids: list[str] = field(default_factory=list)  # of the newest append, in order
 
-    def observe(self, entry: Entry, valid: bool) -> None:
-        """Take note of an event on this subject, in log order, own or not. `valid` as R6 judges:
-        a void event moves the last sequence, never the counter."""
-        if entry.record.subject != self.subject or entry.record.sequence <= self.last:
-            return
-        self.last = entry.record.sequence
-        if valid and entry.envelope is not None:
-            self.n, self.previous = entry.envelope.n, entry.envelope.id
+    def set(self, n: int, previous: str, last: int) -> None:
+        """Put the pen where the fold says that it stands (`leases.view.View.pen`)."""
+        self.n, self.previous, self.last = n, previous or None, last
 
     def payloads(self, events: Sequence[Event], stamp: Stamp) -> list[bytes]:
         """The events as they would be appended next; changes nothing but `ids`."""
@@ -81,7 +76,7 @@ class Writer:
         """Append as one atomic batch; the sequence of the last event.
 
         Raises Conflict: nothing was written, somebody else wrote on this subject. The pen moves
-        only by what the log says (`observe`), except that it knows its own success.
+        only by what the log says (`set`), except that it knows its own success.
         """
         payloads = self.payloads(events, stamp)
         sequence = await self.log.append(self.subject, payloads, self.last)

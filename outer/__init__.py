@@ -1,1 +1,1 @@
-"""The outer loop: deltas, codecs, Nesterov, rounds, versions, the coordinator."""
+"""The outer loop: rounds, pseudo-gradients, merge, versions, and the coordinator."""

@@ -1,0 +1,49 @@
+# `make demo` and `make test` do all the set-up they need: a virtual environment in .venv, filled
+# with the versions of constraints.txt from wherever this machine's pip is set up to install from.
+# Both are quick the second time; a changed pyproject.toml or constraints.txt installs anew.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ROOMS := broker eventlog leases ops outer sitehub
+
+.PHONY: demo test lint types soak docs clean
+.DEFAULT_GOAL := test
+
+demo: .venv/.installed-train
+	$(BIN)/atoll demo $(ARGS)
+
+test: lint types
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: .venv/.installed-dev
+	$(BIN)/mypy
+
+soak: .venv/.installed-dev
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+docs: .venv/.installed-train
+	$(BIN)/python -m ops.docs
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find $(ROOMS) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.created: .ci/find-python
+	@python="$$(.ci/find-python)" && echo "making .venv with $$python" && "$$python" -m venv .venv
+	@touch $@
+
+.venv/.installed-train: .venv/.created pyproject.toml constraints.txt
+	@echo "installing into .venv (some minutes the first time: torch is large)"
+	@$(PIP) -e '.[train]'
+	@touch $@
+
+.venv/.installed-dev: .venv/.created pyproject.toml constraints.txt
+	@echo "installing into .venv (some minutes the first time: torch is large)"
+	@$(PIP) -e '.[train,dev]'
+	@touch $@ .venv/.installed-train

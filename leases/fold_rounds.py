@@ -1,0 +1,231 @@
+"""Rules of rounds and versions: what is cut, merged, applied, kept.
+
+P4: whether a delta still counts is decided where it is cut and merged, from the ledger alone.
+P5: its weight too.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from eventlog.codec import Entry, unpack
+from eventlog.config import RunConfig
+from eventlog.events import (
+    BlobsReleased,
+    RoundClosed,
+    RoundCommitted,
+    RoundOpened,
+    SnapshotSaved,
+    VersionApplied,
+)
+from leases.blocks import weights
+from leases.books import Books
+
+DELTA_ORDER = "site, base_version, first_epoch, first_block, seq"
+
+
+def opened(books: Books, entry: Entry) -> str:
+    event = cast(RoundOpened, entry.event)
+    last, version, state, ticks = books.db.execute(
+        "SELECT round, version, state, ticks FROM run"
+    ).fetchone()
+    if state != "running":
+        return f"the run is {state}"
+    if books.value("SELECT round FROM rounds WHERE state IN ('open', 'closed')") is not None:
+        return f"round {last} is not over"
+    if event.round != last + 1 or event.base_version != version:
+        return (
+            f"opens round {event.round} on version {event.base_version}; "
+            f"next is round {last + 1} on version {version}"
+        )
+    books.db.execute(
+        "INSERT INTO rounds (round, seq, state, base_version, quorum, grace_ticks, deadline_ticks, "
+        "opened_ticks) VALUES (?, ?, 'open', ?, ?, ?, ?, ?)",
+        (
+            event.round,
+            entry.record.sequence,
+            event.base_version,
+            event.quorum,
+            event.grace_ticks,
+            event.deadline_ticks,
+            ticks,
+        ),
+    )
+    books.db.executemany(
+        "INSERT OR IGNORE INTO members VALUES (?, ?, ?)",
+        [(event.round, quota.incarnation[0], quota.blocks) for quota in event.quotas],
+    )
+    books.db.execute("UPDATE run SET round = ?", (event.round,))
+    return ""
+
+
+def closed(books: Books, entry: Entry) -> str:
+    """P4, P5: the members must be undecided, fresh enough, in order, weighted by the ledger."""
+    event = cast(RoundClosed, entry.event)
+    assert entry.envelope is not None
+    row = books.db.execute("SELECT round, base_version FROM rounds WHERE state = 'open'").fetchone()
+    if row != (event.round, event.base_version):
+        return f"round {event.round} on version {event.base_version} is not open"
+    if books.scope is None:
+        void = _cut_void(books, event)
+        if void:
+            return void
+    books.db.execute(
+        "UPDATE rounds SET state = 'closed', cut_seq = ?, cut_id = ?, tokens = ? WHERE round = ?",
+        (entry.record.sequence, entry.envelope.id, event.tokens, event.round),
+    )
+    books.db.executemany(
+        "UPDATE deltas SET state = 'cut', round = ?, weight = ? WHERE seq = ?",
+        [(event.round, cut.weight, cut.delta[0]) for cut in event.deltas],
+    )
+    return ""
+
+
+def committed(books: Books, entry: Entry) -> str:
+    event = cast(RoundCommitted, entry.event)
+    version = cast(int, books.run("version"))
+    row = books.db.execute(
+        "SELECT round, cut_seq, cut_id, tokens FROM rounds WHERE state = 'closed'"
+    ).fetchone()
+    if row is None or (row[0], (row[1], row[2])) != (event.round, event.cut):
+        return f"round {event.round} has no cut {event.cut}"
+    if event.version != version + 1 or event.tokens != row[3]:
+        return (
+            f"commits version {event.version} with {event.tokens} tokens; "
+            f"the cut gives version {version + 1} with {row[3]}"
+        )
+    _merge_blocks(books, event.round)
+    loss = books.value(
+        "SELECT sum(i.loss * d.tokens) / sum(d.tokens) FROM deltas d "
+        "JOIN incarnations i ON i.seq = d.incarnation "
+        "WHERE d.round = ? AND d.state = 'merged' AND i.loss IS NOT NULL",
+        event.round,
+    )
+    if books.scope is not None:
+        _merge_unseen(books, event)
+    books.db.execute("UPDATE run SET version = ?", (event.version,))
+    books.db.execute(
+        "INSERT INTO versions (version, seq, round, update_blob, update_codec, update_bytes, "
+        "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss) "
+        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, merged_tokens, ? FROM run",
+        (
+            event.version,
+            entry.record.sequence,
+            event.round,
+            event.update_blob,
+            event.update_codec,
+            event.update_bytes,
+            event.parameters_digest,
+            event.momentum_digest,
+            event.residual_digest,
+            event.tokens,
+            loss,
+        ),
+    )
+    books.db.execute(
+        "UPDATE rounds SET state = 'committed', committed_seq = ? WHERE round = ?",
+        (entry.record.sequence, event.round),
+    )
+    return ""
+
+
+def applied(books: Books, entry: Entry) -> str:
+    """A usable version is one whose digest the site proved; a mismatch is counted, not used."""
+    event = cast(VersionApplied, entry.event)
+    assert entry.envelope is not None and entry.envelope.incarnation is not None
+    expected = books.value(
+        "SELECT parameters_digest FROM versions WHERE version = ?", event.version
+    ) or (books.run("initial_digest") if event.version == 0 else None)
+    seq = entry.envelope.incarnation[0]
+    if expected != event.parameters_digest:
+        books.db.execute(
+            "UPDATE incarnations SET mismatches = mismatches + 1 WHERE seq = ?", (seq,)
+        )
+        return f"version {event.version} has digest {expected}, the site holds another"
+    books.db.execute(
+        "UPDATE incarnations SET version = ?, mismatches = 0, stall_s = stall_s + ? WHERE seq = ?",
+        (event.version, event.stall_s, seq),
+    )
+    return ""
+
+
+def snapshot(books: Books, entry: Entry) -> str:
+    event = cast(SnapshotSaved, entry.event)
+    num = books.db.execute(
+        "UPDATE versions SET snapshot_blob = ?, snapshot_bytes = ? WHERE version = ?",
+        (event.blob, event.num_bytes, event.version),
+    ).rowcount
+    return "" if num else f"there is no version {event.version}"
+
+
+def released(books: Books, entry: Entry) -> str:
+    event = cast(BlobsReleased, entry.event)
+    books.db.executemany(
+        "INSERT OR IGNORE INTO released VALUES (?, ?)",
+        [(blob, entry.record.sequence) for blob in event.blobs],
+    )
+    return ""
+
+
+def _cut_void(books: Books, event: RoundClosed) -> str:
+    config = RunConfig.model_validate(unpack(cast(bytes, books.run("config"))))
+    rows = []
+    for cut in event.deltas:
+        row = books.db.execute(
+            f"SELECT state, tokens, {DELTA_ORDER} FROM deltas WHERE seq = ? AND id = ?", cut.delta
+        ).fetchone()
+        if row is None or row[0] != "undecided":
+            return f"delta {cut.delta} is {row[0] if row else 'unknown'}"
+        if event.base_version - row[3] > config.outer.max_staleness:
+            return f"delta {cut.delta} is based on version {row[3]}, too old for this round"
+        if cut.tokens != row[1] or cut.site != row[2]:
+            return f"delta {cut.delta} is of {row[2]} with {row[1]} tokens"
+        rows.append(row)
+    if [row[2:] for row in rows] != sorted({row[2:] for row in rows}):
+        return "the deltas are not in order of site, base version, first block"
+    exact = weights([row[1] for row in rows])
+    if [cut.weight for cut in event.deltas] != exact:
+        return f"the weights are not those of the ledger: {exact}"
+    if event.tokens != sum(row[1] for row in rows):
+        return "the sum of tokens is wrong"
+    return ""
+
+
+def _merge_blocks(books: Books, round_: int) -> None:
+    cut = books.db.execute(
+        f"SELECT seq, incarnation FROM deltas WHERE round = ? AND state = 'cut' "
+        f"ORDER BY {DELTA_ORDER}",
+        (round_,),
+    ).fetchall()
+    for delta, incarnation in cut:
+        held = books.db.execute(
+            "SELECT epoch, block FROM blocks WHERE delta = ? ORDER BY epoch, block", (delta,)
+        ).fetchall()
+        tokens = sum([books.merge(epoch, block) for epoch, block in held])
+        books.db.execute(
+            "UPDATE incarnations SET merged_blocks = merged_blocks + ?, "
+            "merged_tokens = merged_tokens + ?, refusals = 0 WHERE seq = ?",
+            (len(held), tokens, incarnation),
+        )
+        if books.scope is None:
+            books.db.execute(
+                "UPDATE run SET merged_blocks = merged_blocks + ?, "
+                "merged_tokens = merged_tokens + ?",
+                (len(held), tokens),
+            )
+        books.db.execute("UPDATE deltas SET state = 'merged' WHERE seq = ?", (delta,))
+
+
+def _merge_unseen(books: Books, event: RoundCommitted) -> None:
+    """A hub sees only its own deltas; the run's progress it takes from the decision."""
+    books.db.execute("UPDATE run SET merged_tokens = merged_tokens + ?", (event.tokens,))
+
+
+RULES = {
+    "round.opened": opened,
+    "round.closed": closed,
+    "round.committed": committed,
+    "version.applied": applied,
+    "snapshot.saved": snapshot,
+    "blobs.released": released,
+}

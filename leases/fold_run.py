@@ -1,0 +1,282 @@
+"""Rules of the run's and the sites' lives: operator requests, terms, ticks, joins, departures."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from eventlog.codec import Entry, pack
+from eventlog.events import (
+    CoordinatorElected,
+    CoordinatorTick,
+    DrainRequested,
+    EvaluationCompleted,
+    Heartbeat,
+    RunCreated,
+    RunFinished,
+    RunPaused,
+    RunResumed,
+    RunStopped,
+    SiteAdmitted,
+    SiteDeparted,
+    SiteDeparting,
+    SiteJoined,
+    SiteRefused,
+)
+from leases.books import Books
+from leases.progress import target_reached
+
+
+def created(books: Books, entry: Entry) -> str:
+    event = cast(RunCreated, entry.event)
+    assert entry.envelope is not None
+    books.db.execute(
+        "UPDATE run SET name = ?, created_seq = ?, config = ?, data = ?, arithmetic = ?, "
+        "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?, "
+        "state = 'running'",
+        (
+            entry.envelope.run,
+            entry.record.sequence,
+            pack(event.config),
+            pack(event.data.model_dump()),
+            pack(event.arithmetic),
+            event.arithmetic_digest,
+            event.parameters_blob,
+            event.parameters_digest,
+            event.num_parameters,
+        ),
+    )
+    books.ensure_epoch(0)
+    return ""
+
+
+def paused(books: Books, entry: Entry) -> str:
+    return _state(books, cast(RunPaused, entry.event).reason, "running", "paused")
+
+
+def resumed(books: Books, entry: Entry) -> str:
+    return _state(books, cast(RunResumed, entry.event).reason, "paused", "running")
+
+
+def stopped(books: Books, entry: Entry) -> str:
+    state = cast(str, books.run("state"))
+    if state in ("stopping", "finished"):
+        return f"the run is {state} already"
+    return _state(books, cast(RunStopped, entry.event).reason, state, "stopping")
+
+
+def drain(books: Books, entry: Entry) -> str:
+    event = cast(DrainRequested, entry.event)
+    num = books.db.execute(
+        "UPDATE incarnations SET drain = 1 WHERE site = ? AND state = 'live'", (event.site,)
+    ).rowcount
+    return "" if num or books.scope not in (None, event.site) else f"no live site {event.site}"
+
+
+def finished(books: Books, entry: Entry) -> str:
+    """R15: whatever is neither merged nor delivered goes back; nothing counts afterwards."""
+    event = cast(RunFinished, entry.event)
+    version, tokens = books.db.execute("SELECT version, merged_tokens FROM run").fetchone()
+    if (event.version, event.tokens) != (version, tokens):
+        return f"names version {event.version}, {event.tokens} tokens; it is {version}, {tokens}"
+    state = books.run("state")
+    if event.outcome == "stopped" and state != "stopping":
+        return f"nobody asked the run to stop; it is {state}"
+    if event.outcome == "target" and books.scope is None and not target_reached(books.db):
+        return "the target is not reached"
+    held = books.db.execute(
+        "SELECT epoch, block FROM blocks WHERE state IN ('leased', 'training', 'trained')"
+    ).fetchall()
+    if books.scope is None and len(held) != event.num_returned:
+        return f"returns {event.num_returned} blocks, {len(held)} are held"
+    books.free(held, "reclaim", "reclaimed")
+    books.db.execute(
+        "UPDATE run SET state = 'finished', reason = ?, finished_seq = ?",
+        (event.reason, entry.record.sequence),
+    )
+    return ""
+
+
+def elected(books: Books, entry: Entry) -> str:
+    """R5: a claim is its own term; the expected-sequence append let only one stand here."""
+    event = cast(CoordinatorElected, entry.event)
+    books.db.execute(
+        "UPDATE run SET term = ?, holder = ?, term_ticks = 0",
+        (entry.record.sequence, event.holder),
+    )
+    return ""
+
+
+def tick(books: Books, entry: Entry) -> str:
+    event = cast(CoordinatorTick, entry.event)
+    expected = cast(int, books.run("term_ticks")) + 1
+    if event.tick != expected:
+        return f"tick {event.tick} of this term, expected {expected}"
+    books.db.execute("UPDATE run SET term_ticks = ?, ticks = ticks + 1", (expected,))
+    return ""
+
+
+def joined(books: Books, entry: Entry) -> str:
+    event = cast(SiteJoined, entry.event)
+    assert entry.envelope is not None
+    site = entry.record.subject.partition(".")[2]
+    books.db.execute(
+        "UPDATE joins SET state = 'superseded' WHERE site = ? AND state = 'waiting'", (site,)
+    )
+    predecessor = event.predecessor or (None, None)
+    books.db.execute(
+        "INSERT INTO joins VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, "
+        "(SELECT last_seq FROM incarnations WHERE site = ? AND state != 'departed'), '')",
+        (
+            entry.record.sequence,
+            entry.envelope.id,
+            site,
+            *predecessor,
+            int(event.successor),
+            event.manifest_digest,
+            pack(event.arithmetic),
+            pack({**event.hardware, **event.software}),
+            site,
+        ),
+    )
+    return ""
+
+
+def admitted(books: Books, entry: Entry) -> str:
+    event = cast(SiteAdmitted, entry.event)
+    assert entry.envelope is not None
+    void = _waiting(books, event.site, event.join)
+    if void:
+        return void
+    taken = books.value(
+        "SELECT seq FROM incarnations WHERE site = ? AND state != 'departed'", event.site
+    )
+    if taken is not None:
+        return f"{event.site} lives as incarnation {taken}"
+    books.db.execute("UPDATE joins SET state = 'admitted' WHERE seq = ?", (event.join[0],))
+    books.db.execute(
+        "INSERT INTO incarnations (seq, id, site, state, hardware, last_seq, last_term, last_tick) "
+        "SELECT ?, ?, ?, 'live', coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, "
+        "term, term_ticks FROM run",
+        (
+            entry.record.sequence,
+            entry.envelope.id,
+            event.site,
+            event.join[0],
+            entry.record.sequence,
+        ),
+    )
+    books.db.execute("UPDATE run SET live = live + 1")
+    return ""
+
+
+def refused(books: Books, entry: Entry) -> str:
+    event = cast(SiteRefused, entry.event)
+    void = _waiting(books, event.site, event.join)
+    if void:
+        return void
+    books.db.execute(
+        "UPDATE joins SET state = 'refused', reason = ? WHERE seq = ?",
+        (event.reason, event.join[0]),
+    )
+    return ""
+
+
+def departing(books: Books, entry: Entry) -> str:
+    event = cast(SiteDeparting, entry.event)
+    assert entry.envelope is not None and entry.envelope.incarnation is not None
+    books.db.execute(
+        "UPDATE incarnations SET state = 'departing', code = ?, reason = ? "
+        "WHERE seq = ? AND state = 'live'",
+        (event.code, event.reason, entry.envelope.incarnation[0]),
+    )
+    return ""
+
+
+def departed(books: Books, entry: Entry) -> str:
+    """R4: the departure itself returns everything undelivered; deltas stay."""
+    event = cast(SiteDeparted, entry.event)
+    if books.live(event.incarnation) is None:
+        return f"incarnation {event.incarnation} does not live"
+    seq = event.incarnation[0]
+    books.free([(e, b) for e, b, _ in books.held(seq)], "reclaim", "reclaimed")
+    books.db.execute(
+        "UPDATE incarnations SET state = 'departed', code = ?, reason = ?, departed_seq = ? "
+        "WHERE seq = ?",
+        (event.code, event.reason, entry.record.sequence, seq),
+    )
+    books.db.execute("UPDATE run SET live = live - 1")
+    return ""
+
+
+def heartbeat(books: Books, entry: Entry) -> str:
+    event = cast(Heartbeat, entry.event)
+    assert entry.envelope is not None and entry.envelope.incarnation is not None
+    books.db.execute(
+        "UPDATE incarnations SET phase = ?, step = ?, tokens = ?, tokens_per_s = ?, "
+        "walltime_left_s = ? WHERE seq = ?",
+        (
+            event.phase,
+            event.step,
+            event.tokens,
+            event.tokens_per_s,
+            event.walltime_left_s,
+            entry.envelope.incarnation[0],
+        ),
+    )
+    return ""
+
+
+def evaluated(books: Books, entry: Entry) -> str:
+    event = cast(EvaluationCompleted, entry.event)
+    books.db.execute(
+        "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            entry.record.sequence,
+            event.version,
+            entry.record.subject,
+            event.loss,
+            event.perplexity,
+            event.bits_per_byte,
+            event.num_tokens,
+        ),
+    )
+    return ""
+
+
+def _state(books: Books, reason: str, before: str, after: str) -> str:
+    state = books.run("state")
+    if state != before:
+        return f"the run is {state}, not {before}"
+    books.db.execute("UPDATE run SET state = ?, reason = ?", (after, reason))
+    return ""
+
+
+def _waiting(books: Books, site: str, join: tuple[int, str]) -> str:
+    """'' where this join of the site waits for an answer. A hub does not see others' joins."""
+    if books.scope not in (None, site):
+        return ""
+    row = books.db.execute(
+        "SELECT site, state FROM joins WHERE seq = ? AND id = ?", join
+    ).fetchone()
+    if row is None or row[0] != site:
+        return f"there is no join {join} of {site}"
+    return "" if row[1] == "waiting" else f"join {join} of {site} is {row[1]}"
+
+
+RULES = {
+    "run.created": created,
+    "run.paused": paused,
+    "run.resumed": resumed,
+    "run.stopped": stopped,
+    "run.drain_requested": drain,
+    "run.finished": finished,
+    "coordinator.elected": elected,
+    "coordinator.tick": tick,
+    "site.joined": joined,
+    "site.admitted": admitted,
+    "site.refused": refused,
+    "site.departing": departing,
+    "site.departed": departed,
+    "site.heartbeat": heartbeat,
+    "evaluation.completed": evaluated,
+}

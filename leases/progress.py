@@ -1,0 +1,55 @@
+"""How far a run is, in its own target's unit, and how much more may be handed out (R15)."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from eventlog.codec import unpack
+from eventlog.config import RunConfig
+from eventlog.events import DataShape
+from leases.blocks import BlockIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the run must merge. `tokens` is None for a target in rounds."""
+
+    tokens: int | None
+    rounds: int | None
+
+
+def goal(config: RunConfig, index: BlockIndex) -> Goal:
+    """The target in tokens, or in rounds."""
+    target = config.target
+    if target.rounds is not None:
+        return Goal(None, target.rounds)
+    if target.epochs is not None:
+        return Goal(target.epochs * index.epoch_tokens, None)
+    return Goal(target.tokens, None)
+
+
+def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
+    """Configuration and blocks of the folded run. Only after RunCreated."""
+    config, data = db.execute("SELECT config, data FROM run").fetchone()
+    parsed = RunConfig.model_validate(unpack(config))
+    return parsed, BlockIndex(parsed.seed, DataShape.model_validate(unpack(data)))
+
+
+def target_reached(db: sqlite3.Connection) -> bool:
+    """Whether the merged tokens, or the versions, reach the target."""
+    aim = goal(*settings(db))
+    version, merged = db.execute("SELECT version, merged_tokens FROM run").fetchone()
+    return bool(version >= aim.rounds if aim.rounds is not None else merged >= (aim.tokens or 0))
+
+
+def share_done(
+    config: RunConfig, index: BlockIndex, version: int, merged_tokens: int, own_tokens: int
+) -> float:
+    """Progress in [0, 1] that schedules use (DESIGN 4): what is merged at the base version plus
+    what the site itself has trained since."""
+    aim = goal(config, index)
+    if aim.rounds is not None:
+        quota_tokens = config.blocks_per_round * index.block_tokens
+        return min(1.0, (version + own_tokens / quota_tokens) / aim.rounds)
+    return min(1.0, (merged_tokens + own_tokens) / (aim.tokens or 1))

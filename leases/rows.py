@@ -1,0 +1,121 @@
+"""Rows of the lease table as policies, hubs and views read them: frozen and typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventlog.events import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run's own row."""
+
+    name: str
+    state: str  # none, running, paused, stopping, finished
+    reason: str
+    read_only: str
+    term: int
+    holder: str
+    term_ticks: int
+    ticks: int
+    decision: Token
+    round: int
+    version: int
+    merged_tokens: int
+    merged_blocks: int
+    outstanding_tokens: int
+    outstanding_blocks: int
+    live: int
+    parameters_blob: str
+    initial_digest: str
+    num_parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One life of a site."""
+
+    token: Token
+    site: str
+    state: str  # live, departing, departed
+    code: str
+    reason: str
+    drain: bool
+    last_seq: int
+    silent_ticks: int  # of the current term, since its last event
+    version: int | None  # the version it proved to hold
+    mismatches: int
+    phase: str
+    step: int
+    tokens: int
+    tokens_per_s: float
+    walltime_left_s: float | None
+    loss: float | None
+    merged_blocks: int
+    merged_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    token: Token
+    site: str
+    predecessor: Token | None
+    successor: bool
+    manifest_digest: str
+    arithmetic: dict[str, str]
+    incarnation_seen: int | None  # the live incarnation's last event when the join stood
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    round: int
+    state: str  # open, closed, committed
+    base_version: int
+    quorum: int
+    grace_ticks: int
+    deadline_ticks: int
+    opened_ticks: int
+    cut: Token | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    token: Token
+    incarnation: int
+    site: str
+    state: str  # undecided, cut, merged, refused, void
+    base_version: int
+    blob: str
+    codec: str
+    norm: float
+    num_blocks: int
+    tokens: int
+    last: bool
+    weight: float | None
+    reason: str
+    ticks: int  # of the run when it was published
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    epoch: int
+    block: int
+    state: str
+    lease: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    version: int
+    round: int
+    update_blob: str
+    update_codec: str
+    parameters_digest: str
+    momentum_digest: str
+    residual_digest: str
+    tokens: int
+    merged_tokens: int
+    loss: float | None
+    snapshot_blob: str | None

@@ -1,0 +1,38 @@
+"""The life of a block: the one table that says which move is legal in which state.
+
+    available ─grant▶ leased ─start▶ training ─complete▶ trained ─deliver▶ delivered ─merge▶ merged
+
+Steal and reclaim lead back to available, a refused delta too; quarantine ends a block that no site
+can train. Whatever is not in MOVES is void (R1). `diagram` draws the docs' picture from it.
+"""
+
+from __future__ import annotations
+
+AVAILABLE, LEASED, TRAINING, TRAINED = "available", "leased", "training", "trained"
+DELIVERED, MERGED, QUARANTINED = "delivered", "merged", "quarantined"
+
+MOVES: dict[tuple[str, str], str] = {
+    (AVAILABLE, "grant"): LEASED,
+    (LEASED, "start"): TRAINING,
+    (TRAINING, "complete"): TRAINED,
+    (TRAINED, "deliver"): DELIVERED,
+    (DELIVERED, "merge"): MERGED,
+    (LEASED, "steal"): AVAILABLE,
+    (LEASED, "reclaim"): AVAILABLE,
+    (TRAINING, "reclaim"): AVAILABLE,
+    (TRAINED, "reclaim"): AVAILABLE,
+    (DELIVERED, "refuse"): AVAILABLE,
+    (AVAILABLE, "quarantine"): QUARANTINED,
+}
+
+UNDELIVERED = (LEASED, TRAINING, TRAINED)  # held by an incarnation
+OUTSTANDING = (*UNDELIVERED, DELIVERED)  # on the way to a merge
+FINAL = (MERGED, QUARANTINED)
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {AVAILABLE}"]
+    lines += [f"    {old} --> {new}: {move}" for (old, move), new in MOVES.items()]
+    lines += [f"    {state} --> [*]" for state in FINAL]
+    return "\n".join(lines)

@@ -1,0 +1,263 @@
+"""Questions that policies, hubs, views and reports ask of the lease table: reads only."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from eventlog.codec import unpack
+from eventlog.config import RunConfig, Timing
+from eventlog.events import DataShape
+from leases.blocks import BlockIndex
+from leases.rows import Block, Delta, Incarnation, Join, Round, Run, Version
+
+_INCARNATION = (
+    "SELECT i.seq, i.id, i.site, i.state, i.code, i.reason, i.drain, i.last_seq, "
+    "run.term_ticks - CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, i.version, "
+    "i.mismatches, i.phase, i.step, i.tokens, i.tokens_per_s, i.walltime_left_s, i.loss, "
+    "i.merged_blocks, i.merged_tokens FROM incarnations i, run "
+)
+_DELTA = (
+    "SELECT seq, id, incarnation, site, state, base_version, blob, codec, norm, num_blocks, "
+    "tokens, last, weight, reason, ticks FROM deltas "
+)
+_VERSION = (
+    "SELECT version, round, update_blob, update_codec, parameters_digest, momentum_digest, "
+    "residual_digest, tokens, merged_tokens, loss, snapshot_blob FROM versions "
+)
+
+
+@dataclass(slots=True)
+class View:
+    """Read access to a projection of the lease table."""
+
+    db: sqlite3.Connection
+
+    def exists(self) -> bool:
+        """Whether RunCreated is folded."""
+        return bool(self._one("SELECT created_seq IS NOT NULL FROM run")[0])
+
+    def run(self) -> Run:
+        row = self._one(
+            "SELECT name, state, reason, read_only, term, holder, term_ticks, ticks, decision_seq, "
+            "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "
+            "outstanding_blocks, live, parameters_blob, initial_digest, num_parameters FROM run"
+        )
+        return Run(*[*row[:8], (row[8], row[9]), *row[10:]])
+
+    def config(self) -> RunConfig:
+        return _config(self._one("SELECT config FROM run")[0])
+
+    def timing(self) -> Timing:
+        return Timing.of(self.config().lease_s)
+
+    def index(self) -> BlockIndex:
+        data = self._one("SELECT data FROM run")[0]
+        return BlockIndex(self.config().seed, DataShape.model_validate(unpack(data)))
+
+    def manifest_digest(self) -> str:
+        return str(unpack(self._one("SELECT data FROM run")[0])["manifest_digest"])
+
+    def arithmetic(self) -> dict[str, str]:
+        """Digest per canonical operation, as the run was created with."""
+        value: dict[str, str] = unpack(self._one("SELECT arithmetic FROM run")[0])
+        return value
+
+    def pen(self, subject: str) -> tuple[int, str, int]:
+        """Where a writer's pen stands (R6): counter and id of the subject's last numbered event,
+        and the sequence of its last event of any kind."""
+        rows = self._all("SELECT n, last_id, last_seq FROM sources WHERE subject = ?", subject)
+        return rows[0] if rows else (0, "", 0)
+
+    def round_is_cut(self) -> bool:
+        return bool(self._all("SELECT 1 FROM rounds WHERE state = 'closed'"))
+
+    def live(self) -> list[Incarnation]:
+        """Incarnations that have not departed, by site name."""
+        return self._incarnations("WHERE i.state != 'departed' ORDER BY i.site")
+
+    def live_at(self, site: str) -> Incarnation | None:
+        found = self._incarnations("WHERE i.state != 'departed' AND i.site = ?", site)
+        return found[0] if found else None
+
+    def incarnation(self, seq: int) -> Incarnation | None:
+        found = self._incarnations("WHERE i.seq = ?", seq)
+        return found[0] if found else None
+
+    def latest(self) -> list[Incarnation]:
+        """The newest incarnation of every site, by site name."""
+        return self._incarnations(
+            "WHERE i.seq IN (SELECT max(seq) FROM incarnations GROUP BY site) ORDER BY i.site"
+        )
+
+    def waiting_joins(self) -> list[Join]:
+        rows = self._all(
+            "SELECT seq, id, site, predecessor_seq, predecessor_id, successor, manifest_digest, "
+            "arithmetic, incarnation_seen FROM joins WHERE state = 'waiting' ORDER BY seq"
+        )
+        return [
+            Join(
+                (row[0], row[1]),
+                row[2],
+                None if row[3] is None else (row[3], row[4]),
+                bool(row[5]),
+                row[6],
+                unpack(row[7]),
+                row[8],
+            )
+            for row in rows
+        ]
+
+    def round(self) -> Round | None:
+        """The round that is open or cut, if any."""
+        rows = self._all(
+            "SELECT round, state, base_version, quorum, grace_ticks, deadline_ticks, opened_ticks, "
+            "cut_seq, cut_id, tokens FROM rounds WHERE state IN ('open', 'closed')"
+        )
+        if not rows:
+            return None
+        row = rows[0]
+        cut = None if row[7] is None else (row[7], row[8])
+        return Round(*[*row[:7], cut, row[9]])
+
+    def quotas(self, round_: int) -> dict[int, int]:
+        """Blocks of a round by incarnation (its sequence)."""
+        return dict(self._all("SELECT incarnation, quota FROM members WHERE round = ?", round_))
+
+    def deltas(self, *states: str) -> list[Delta]:
+        """Deltas in these states, in the canonical order of a merge."""
+        marks = ", ".join("?" * len(states))
+        return self._deltas(
+            f"WHERE state IN ({marks}) ORDER BY site, base_version, first_epoch, first_block, seq",
+            *states,
+        )
+
+    def delta(self, seq: int) -> Delta | None:
+        found = self._deltas("WHERE seq = ?", seq)
+        return found[0] if found else None
+
+    def merged_in(self, round_: int) -> list[Delta]:
+        """The deltas of a committed round in the order they were merged."""
+        return self._deltas(
+            "WHERE round = ? AND state = 'merged' "
+            "ORDER BY site, base_version, first_epoch, first_block, seq",
+            round_,
+        )
+
+    def held(self, incarnation: int) -> list[Block]:
+        """Undelivered blocks an incarnation holds, in the order they were granted."""
+        rows = self._all(
+            "SELECT b.epoch, b.block, b.state, l.seq, l.id FROM blocks b "
+            "JOIN leases l ON l.seq = b.lease WHERE b.incarnation = ? "
+            "ORDER BY l.seq, b.epoch, b.block",
+            incarnation,
+        )
+        return [Block(row[0], row[1], row[2], (row[3], row[4])) for row in rows]
+
+    def num_granted(self, incarnation: int, round_: int) -> int:
+        """Blocks an incarnation holds or has delivered and that count for an open round: held
+        undelivered ones, and those in its undecided deltas of this round's base version."""
+        return int(
+            self._one(
+                "SELECT (SELECT count(*) FROM blocks WHERE incarnation = ?1) + "
+                "coalesce((SELECT sum(d.num_blocks) FROM deltas d JOIN rounds r ON r.round = ?2 "
+                "WHERE d.incarnation = ?1 AND d.state IN ('undecided', 'cut') "
+                "AND d.seq > r.seq), 0)",
+                incarnation,
+                round_,
+            )[0]
+        )
+
+    def num_held(self) -> int:
+        """Blocks held undelivered by anybody."""
+        return int(
+            self._one(
+                "SELECT count(*) FROM blocks WHERE state IN ('leased', 'training', 'trained')"
+            )[0]
+        )
+
+    def blobs_split(self, horizon: int) -> tuple[set[str], set[str]]:
+        """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
+        horizon, whose snapshot stays; a blob can be in both."""
+        old = self._blobs(
+            "SELECT update_blob FROM versions WHERE version <= ?1 UNION "
+            "SELECT snapshot_blob FROM versions WHERE version < ?1 AND snapshot_blob IS NOT NULL "
+            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
+            "WHERE (d.state = 'merged' AND v.version <= ?1) OR d.state = 'refused'",
+            horizon,
+        )
+        needed = self._blobs(
+            "SELECT update_blob FROM versions WHERE version > ?1 UNION "
+            "SELECT snapshot_blob FROM versions WHERE version >= ?1 AND snapshot_blob IS NOT NULL "
+            "UNION SELECT parameters_blob FROM run "
+            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
+            "WHERE d.state IN ('undecided', 'cut') OR (d.state = 'merged' AND v.version > ?1)",
+            horizon,
+        )
+        return needed, old
+
+    def _blobs(self, sql: str, horizon: int) -> set[str]:
+        rows = self._all(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", horizon)
+        return {row[0] for row in rows}
+
+    def released(self) -> list[str]:
+        """Digests that a BlobsReleased has named (R20)."""
+        return [row[0] for row in self._all("SELECT blob FROM released ORDER BY blob")]
+
+    def version(self, version: int) -> Version | None:
+        rows = self._all(_VERSION + "WHERE version = ?", version)
+        return Version(*rows[0]) if rows else None
+
+    def versions(self, after: int = 0) -> list[Version]:
+        return [Version(*row) for row in self._all(_VERSION + "WHERE version > ?", after)]
+
+    def snapshot_at_most(self, version: int) -> Version | None:
+        """The newest version up to this one that has a snapshot."""
+        rows = self._all(
+            _VERSION + "WHERE snapshot_blob IS NOT NULL AND version <= ? "
+            "AND snapshot_blob NOT IN (SELECT blob FROM released) ORDER BY version DESC LIMIT 1",
+            version,
+        )
+        return Version(*rows[0]) if rows else None
+
+    def epochs(self) -> list[dict[str, Any]]:
+        columns = (
+            "epoch, blocks, cursor, freed, granted, outstanding, merged, quarantined, reclaimed, "
+            "stolen, refused, merged_tokens, closed_seq"
+        )
+        rows = self._all(f"SELECT {columns} FROM epochs ORDER BY epoch")
+        return [dict(zip(columns.split(", "), row, strict=True)) for row in rows]
+
+    def freed(self, epoch: int, limit: int) -> list[int]:
+        """Blocks of an epoch that were granted once and are available again."""
+        rows = self._all(
+            "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' "
+            "ORDER BY block LIMIT ?",
+            epoch,
+            limit,
+        )
+        return [row[0] for row in rows]
+
+    def touched(self, epoch: int, block: int) -> bool:
+        return bool(self._all("SELECT 1 FROM blocks WHERE epoch = ? AND block = ?", epoch, block))
+
+    def _incarnations(self, where: str, *arguments: object) -> list[Incarnation]:
+        rows = self._all(_INCARNATION + where, *arguments)
+        return [Incarnation(*[(r[0], r[1]), *r[2:6], bool(r[6]), *r[7:]]) for r in rows]
+
+    def _deltas(self, where: str, *arguments: object) -> list[Delta]:
+        rows = self._all(_DELTA + where, *arguments)
+        return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
+
+    def _one(self, sql: str, *arguments: object) -> Any:
+        return self.db.execute(sql, arguments).fetchone()
+
+    def _all(self, sql: str, *arguments: object) -> list[Any]:
+        return self.db.execute(sql, arguments).fetchall()
+
+
+@lru_cache(maxsize=8)
+def _config(packed: bytes) -> RunConfig:
+    return RunConfig.model_validate(unpack(packed))

@@ -1,0 +1,87 @@
+"""A run's configuration from a TOML file and `--set` overrides, or every problem named at once."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from eventlog.config import RunConfig
+from eventlog.errors import AtollError
+
+
+class ConfigInvalid(AtollError):
+    """A configuration that cannot be used: one line per problem, each naming file and key."""
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The checked configuration in `path`, after `overrides` of the form `key.key=value`.
+
+    A value is read as TOML (`0.5`, `true`, `[1, 2]`), and as text where it is no TOML. Raises
+    ConfigInvalid, and OSError where the file cannot be read.
+    """
+    try:
+        tree = tomllib.loads(path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{path}: not UTF-8 text at byte {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigInvalid(f"{path}: not TOML: {error}") from error
+    for override in overrides:
+        _apply(tree, override)
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigInvalid("\n".join(_problems(path, error))) from error
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    *tables, leaf = (part.strip() for part in key.split("."))
+    if not equals or not all([*tables, leaf]):
+        raise ConfigInvalid(f"--set {override}: write it as key.key=value")
+    for depth, table in enumerate(tables, start=1):
+        tree = tree.setdefault(table, {})
+        if not isinstance(tree, dict):
+            raise ConfigInvalid(f"--set {override}: {'.'.join(tables[:depth])} is no table")
+    tree[leaf] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _problems(path: Path, error: ValidationError) -> Iterable[str]:
+    for problem in error.errors(include_url=False):
+        keys = [str(part) for part in problem["loc"]]
+        what = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            what = "unknown key" + _suggestion(keys)
+        elif problem["type"] == "missing":
+            what = "missing"
+        elif keys and not isinstance(problem["input"], dict):
+            what = f"{what[0].lower()}{what[1:]}, not {problem['input']!r}"
+        yield ": ".join(part for part in (str(path), ".".join(keys), what) if part)
+
+
+def _suggestion(keys: list[str]) -> str:
+    """Which key of that table may have been meant."""
+    table: type[BaseModel] | None = RunConfig
+    for key in keys[:-1]:
+        table = _section(table.model_fields[key].annotation) if table else None
+    near = difflib.get_close_matches(keys[-1], table.model_fields if table else (), n=1)
+    return f"; did you mean {'.'.join([*keys[:-1], near[0]])}?" if near else ""
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None

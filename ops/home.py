@@ -1,0 +1,57 @@
+"""ATOLL_HOME: what this machine keeps. A cache, except for credentials.
+
+    projections/RUN/NAME.sqlite   folds of a run's log; deleting them costs a replay, no more
+    exports/RUN.atoll             logs that were exported or, by the demo, left behind
+    sites/RUN/NAME/               what a site keeps: checkpoints, blobs in flight, its lock
+    logs/                         what background processes said
+    broker/                       store of a broker started here, and how to reach it
+
+Databases use WAL, which network filesystems do not carry: the home must be node-local.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT = ".atoll"  # in the working directory
+LOG_SUFFIX = ".atoll"  # of exported logs
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folders below one root, absolute. Asking for a folder makes it; nothing else writes."""
+
+    root: Path
+
+    @classmethod
+    def find(cls) -> Home:
+        """The home of this process: $ATOLL_HOME, or `.atoll` in the working directory."""
+        return cls(Path(os.environ.get("ATOLL_HOME") or DEFAULT).absolute())
+
+    def projection(self, run: str, name: str) -> Path:
+        """The database of one fold of a run."""
+        return self._made("projections", run) / f"{name}.sqlite"
+
+    def export(self, run: str) -> Path:
+        """Where a run's log is exported to unless somebody says otherwise."""
+        return self._made("exports") / f"{run}{LOG_SUFFIX}"
+
+    def site(self, run: str, name: str) -> Path:
+        """What the site `name` keeps of a run on this machine."""
+        return self._made("sites", run, name)
+
+    def process_log(self, name: str) -> Path:
+        """Where a background process writes what it says."""
+        return self._made("logs") / f"{name}.log"
+
+    @property
+    def broker(self) -> Path:
+        """The store of the broker started here; not made by asking."""
+        return self.root / "broker"
+
+    def _made(self, *parts: str) -> Path:
+        folder = self.root.joinpath(*parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder

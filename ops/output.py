@@ -1,0 +1,63 @@
+"""What commands print: data as JSON lines or text on stdout, progress as talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+json_option: Option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else."
+)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One object on one line of stdout. Numbers that JSON lacks (NaN, infinities) become null."""
+    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """Talk: a line on stderr."""
+    click.echo(text, err=True)
+
+
+class Meter:
+    """Progress on stderr: one line that is rewritten on a terminal, elsewhere a line a phase."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._shown = ""
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Say that `done` of `total` parts of `what` are done."""
+        if self._terminal:
+            line = f"{what}: {done} of {total}"
+            click.echo("\r" + line.ljust(len(self._shown)), nl=False, err=True)
+            self._shown = line
+        elif what != self._shown:
+            say(f"{what} ({total})")
+            self._shown = what
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and self._shown:
+            say("")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return None
+    return value

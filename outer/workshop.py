@@ -1,0 +1,125 @@
+"""The coordinator's hands: what it does with tensors and blobs, in threads, beside its ticks.
+
+Nothing here decides. Every product is a fact that can be made again from log and blobs: verdicts on
+deltas, the merge of a logged cut, snapshots. The log says what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eventlog.blobs import BlobStore
+from eventlog.errors import BlobDamaged, BlobMissing
+from eventlog.events import RoundCommitted, SnapshotSaved
+from leases.rows import Delta, Round, Version
+from leases.view import View
+from outer import recover
+from outer.codecs import DeltaInvalid, validate_delta
+from outer.merge import take_step
+from outer.rounds import Verdict
+from outer.versions import Digests, OuterState, save_snapshot
+
+
+@dataclass(slots=True)
+class Workshop:
+    """`folder` holds fetched blobs by digest; it is a cache. `state` is None until recovered."""
+
+    blobs: BlobStore
+    folder: Path
+    state: OuterState | None = None
+    digests: Digests | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
+
+    async def recover(self, view: View) -> None:
+        """Bring `state` to the committed version. Raises VersionDiffers and blob errors."""
+        async with self._lock:
+            self.state = await recover.state_at(view, self.blobs, self.folder, view.run().version)
+            self.digests = await asyncio.to_thread(self.state.digests)
+
+    async def verdict(self, delta: Delta) -> Verdict:
+        """Whether a delta's blob is there, whole, of the model's form, and finite (P8)."""
+        assert self.state is not None
+        try:
+            path = await recover.fetch(self.blobs, delta.blob, self.folder)
+            await asyncio.to_thread(validate_delta, path, self.state.parameters, delta.codec)
+        except (BlobMissing, BlobDamaged) as error:
+            return Verdict("blob", str(error))
+        except DeltaInvalid as error:
+            (self.folder / delta.blob).unlink(missing_ok=True)
+            return Verdict(error.code, str(error))
+        return Verdict()
+
+    async def merge(
+        self, view: View, round_: Round, deltas: list[Delta], through: int, log_digest: str
+    ) -> RoundCommitted:
+        """Take the outer step of a cut and store its update; consumes `state` (version + 1)."""
+        assert round_.cut is not None
+        config, began = view.config().outer, time.monotonic()
+        async with self._lock:
+            assert self.state is not None and self.state.version == round_.base_version
+            files = [
+                (await recover.fetch(self.blobs, delta.blob, self.folder), delta.weight or 0.0)
+                for delta in deltas
+            ]
+            fetched = time.monotonic()
+            update_path = self.folder / f"update-{round_.base_version + 1}"
+            state, self.state, self.digests = self.state, None, None
+            self.state = await asyncio.to_thread(
+                take_step,
+                state,
+                files,
+                lr=config.lr,
+                momentum=config.momentum,
+                codec=config.update_codec,
+                update_path=update_path,
+            )
+            self.digests = await asyncio.to_thread(self.state.digests)
+            merged = time.monotonic()
+            update = await self.blobs.put(update_path)
+            update_path.unlink()
+        return RoundCommitted(
+            round=round_.round,
+            cut=round_.cut,
+            version=round_.base_version + 1,
+            update_blob=update.digest,
+            update_bytes=update.num_bytes,
+            update_codec=config.update_codec,
+            parameters_digest=self.digests.parameters,
+            momentum_digest=self.digests.momentum,
+            residual_digest=self.digests.residual,
+            tokens=round_.tokens,
+            through=through,
+            log_digest=log_digest,
+            seconds={
+                "fetch": fetched - began,
+                "merge": merged - fetched,
+                "upload": time.monotonic() - merged,
+            },
+            reason=f"{len(deltas)} deltas with {round_.tokens} tokens are merged",
+        )
+
+    async def snapshot(self, row: Version) -> SnapshotSaved | None:
+        """Store θ, m and e of a committed version, if `state` still is that version."""
+        began = time.monotonic()
+        path = self.folder / f"snapshot-{row.version}"
+        async with self._lock:
+            if self.state is None or self.state.version != row.version:
+                return None
+            await asyncio.to_thread(save_snapshot, self.state, path)
+        blob = await self.blobs.put(path)
+        path.unlink()
+        return SnapshotSaved(
+            version=row.version,
+            blob=blob.digest,
+            num_bytes=blob.num_bytes,
+            seconds=time.monotonic() - began,
+            reason=f"recovery and joiners start from version {row.version}",
+        )
+
+    def forget(self, delta_blobs: list[str]) -> None:
+        """Drop fetched files that are merged or released."""
+        for blob in delta_blobs:
+            (self.folder / blob).unlink(missing_ok=True)

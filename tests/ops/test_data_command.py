@@ -1,0 +1,75 @@
+"""`atoll data` on real text: what it builds, and that damage and difference are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ops.cli import run
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A folder of 24 files; one in twenty is held out."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for number in range(24):
+        (folder / f"{number:02}.txt").write_text(f"{number} green bottles on the wall\n" * 20)
+    return folder
+
+
+def build(capsys, *arguments: str) -> dict[str, object]:
+    """Build with a small vocabulary; what `--json` says."""
+    options = ["--vocab-size", "300", "--sequence-tokens", "16", "--json"]
+    assert run(["data", "build", *arguments, *options]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    return json.loads(line)
+
+
+def test_two_builds_of_one_text_are_equal(text: Path, tmp_path: Path, capsys) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    first, second = build(capsys, str(text), one), build(capsys, str(text), two)
+    assert first["manifest_digest"] == second["manifest_digest"]
+    assert (first["training"]["num_documents"], first["heldout"]["num_documents"]) == (23, 1)
+    assert run(["data", "verify", one, two]) == 0
+
+
+def test_a_changed_byte_is_named_and_gives_code_1(text: Path, tmp_path: Path, capsys) -> None:
+    build(capsys, str(text), str(tmp_path / "one"))
+    damaged = tmp_path / "one" / "training.bin"
+    content = bytearray(damaged.read_bytes())
+    content[100] ^= 1
+    damaged.write_bytes(content)
+    assert run(["data", "verify", str(tmp_path / "one"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["ok"]
+    assert [line.startswith(f"{damaged}: ") for line in found["problems"]] == [True]
+
+
+def test_the_first_difference_of_two_directories_is_named(text: Path, tmp_path: Path, capsys):
+    build(capsys, str(text), str(tmp_path / "one"))
+    (text / "07.txt").write_text("another text\n")
+    build(capsys, str(text), str(tmp_path / "two"))
+    assert run(["data", "verify", str(tmp_path / "one"), str(tmp_path / "two")]) == 1
+    assert capsys.readouterr().out.startswith("sources[0].num_bytes is ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["OUT"], 2, "name a FOLDER of text"),
+        (["/no/such/folder", "OUT"], 3, "/no/such/folder: no such folder"),
+        (["TEXT", "OUT", "--vocab-size", "3"], 3, "vocab_size = 3"),
+        (["TEXT", "OUT", "--sequence-tokens", "0"], 3, "sequence_tokens = 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    text: Path, tmp_path: Path, capsys, arguments: list[str], code: int, says: str
+) -> None:
+    out = tmp_path / "out"
+    names = {"TEXT": str(text), "OUT": str(out)}
+    assert run(["data", "build", *(names.get(word, word) for word in arguments)]) == code
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()
