@@ -10,6 +10,7 @@ from eventlog.events import DrainRequested, RunPaused, RunResumed
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
+from ops.simulate.rewind import log_back
 from ops.simulate.world import World
 
 M = TypeVar("M", bound=Machine)
@@ -78,9 +79,15 @@ def _slow(world: World, whom: SiteMachine, fault: Fault) -> None:
 
 def _pause(world: World, whom: Machine, fault: Fault) -> None:
     _done(world, fault)
-    process = whom.process
+    process, client = whom.process, whom.client
     process.paused = True
-    world.later(fault.duration_s, process.resume)
+
+    def resume() -> None:
+        if client.ahead_since is not None:
+            client.ahead_since = world.loop.time()  # it could not notice before
+        process.resume()
+
+    world.later(fault.duration_s, resume)
 
 
 def _partition(world: World, whom: Machine, fault: Fault) -> None:
@@ -231,43 +238,8 @@ def _wall_clock(world: World, whom: Machine | None, fault: Fault) -> None:
 
 
 def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
-    """The broker comes back with less than it had; later somebody restores what it had."""
-    history, now = world.history, world.loop.time()
-    records = history.all()
-    kept = max(1, len(records) - 1 - fault.number % 40)
-    if kept >= len(records):
-        return
-    history.restored = records
-    concerned = []
-    for machine in world.machines():
-        if machine.alive and machine.client.seen > kept:
-            machine.client.ahead_since = now
-            concerned.append((machine, machine.client))
-        machine.client.breaks += 1
-    history.replace(records[:kept])
-    _done(world, fault)
-
-    def restore() -> None:
-        for machine, client in concerned:
-            if machine.client is not client or client.is_cut() or machine.process.paused:
-                continue
-            if machine.damaged is None and client.dead is False:
-                world.violated("P3", f"R19: {machine.name} did not notice that the log went back")
-            elif machine.damaged not in (None, kept + 1):
-                named = machine.damaged
-                world.violated("P3", f"R19: {machine.name} named {named}, it was {kept + 1}")
-        for name in sorted(world.network.wrote_on):
-            world.violated("P3", f"R19: {name} wrote on after the log had gone back")
-        history.replace(records)
-        history.restored = None
-        for machine in world.machines():
-            machine.kill(None)
-            machine.damaged = None
-            machine.forget_projection()  # it may hold what was written on the shorter log
-            if machine not in world.twins:
-                world.later(2.0, machine.start)
-
-    world.later(max(fault.duration_s, 30.0), restore)
+    if log_back(world, fault.number % 40 + 1, fault.duration_s):
+        _done(world, fault)
 
 
 _OF_ALL = ("stop and go", "wall clock", "log back", "more")

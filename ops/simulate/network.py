@@ -127,8 +127,10 @@ class Client:
         """See `EventLog.append`."""
         if self.dead:
             await self._loop.create_future()
-        if self.ahead_since is not None and self._loop.time() > self.ahead_since + NOTICE_S:
-            self._net.wrote_on.add(self.name)
+        if self.ahead_since is not None:
+            connected = max(self.ahead_since, self.cut_until)
+            if self._loop.time() > connected + NOTICE_S:
+                self._net.wrote_on.add(self.name)
         answer: asyncio.Future[int] = self._loop.create_future()
         stored = self.ambiguous.pop(0) if self.ambiguous else None
         if stored is not None:
@@ -181,7 +183,7 @@ class Client:
         self, after: int, *, subjects: Sequence[str] | None = None
     ) -> AsyncIterator[list[Record]]:
         """See `EventLog.follow`: a puller that repairs what the network does to its messages."""
-        generation = self._history.generation
+        generation = -1  # a reader looks where it stands whenever it begins, or begins again
         while True:
             while self.dead or self.is_cut():
                 await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
