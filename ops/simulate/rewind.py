@@ -39,13 +39,16 @@ def log_back(world: World, num_lost: int, duration_s: float) -> bool:
 
 
 def _judge(world: World, concerned: Concerned, kept: int) -> None:
-    """Whoever was connected, and had read what is gone, has stopped and named the first of it."""
+    """Whoever was connected, and had read what is gone, has stopped and named where the log ended
+    when it looked: at the first lost event, or behind what somebody who had read less (or a site
+    that came back from a partition and spoke before it looked) has written there since."""
+    end = len(world.history.all())
     for machine, client in concerned:
         if machine.client is not client or client.is_cut() or machine.process.paused:
             continue
         if machine.damaged is None and not client.dead:
             world.violated("P3", f"R19: {machine.name} did not notice that the log went back")
-        elif machine.damaged not in (None, kept + 1):
+        elif machine.damaged is not None and not kept < machine.damaged <= end + 1:
             named = machine.damaged
             world.violated("P3", f"R19: {machine.name} named {named}, it was {kept + 1}")
     for name in sorted(world.network.wrote_on):
