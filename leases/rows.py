@@ -70,6 +70,17 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a join: waiting, admitted (as `incarnation`), refused or superseded."""
+
+    state: str
+    incarnation: int | None
+    code: str
+    final: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """An outer step: open, then a logged cut, then committed."""
 
