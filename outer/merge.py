@@ -58,9 +58,10 @@ def take_step(
 ) -> OuterState:
     """Merge the deltas of a cut, write the update Q(D) to `update_path`, and take the step.
 
-    `state` is consumed: the returned state (version + 1) reuses its tensors, so that at most about
-    four fp32 models are in memory. It is untouched where anything is raised before the update is
-    written: DeltaInvalid (a member), NonFinite (D does not fit the codec), OSError.
+    `state` is consumed: the returned state (version + 1) reuses its tensors, so no more than θ,
+    m, e, D and Q(D) are in memory: four fp32 models and, where the codec packs, the packed one. It
+    is untouched where anything is raised before the update is written: DeltaInvalid (a member),
+    NonFinite (D does not fit the codec), OSError.
     """
     merged = combine(deltas, state.residual)
     codecs.encode(merged, codec, update_path)

@@ -16,7 +16,7 @@ from sitehub import tokenizer as bpe
 from sitehub.corpus import HELDOUT, TOKENIZER, TRAINING, Corpus
 from sitehub.manifest import FILE_NAME, Manifest, Settings, SourceEntry, Split, TokenizerEntry
 from sitehub.sources import DataInvalid, Document, Source, SourceDigest, documents, text_of
-from sitehub.tokenfiles import TokenWriter, dtype_for, write_file
+from sitehub.tokenfiles import DType, TokenWriter, dtype_for, write_file
 
 Progress = Callable[[str, int, int], None]  # (what is done, documents done, documents in all)
 _BATCH_DOCUMENTS = 64  # encoded together; bounds memory
@@ -153,7 +153,7 @@ class _Packer:
             self._num_bytes[document.heldout] += len(text.encode())
             writers[document.heldout].append([*encoding.ids, self._entry.end_of_document_id])
 
-    def _split(self, index: int, name: str, writer: TokenWriter, dtype: str) -> Split:
+    def _split(self, index: int, name: str, writer: TokenWriter, dtype: DType) -> Split:
         length = self._options.sequence_tokens
         num_sequences = (writer.num_tokens - 1) // length
         if num_sequences < 1:

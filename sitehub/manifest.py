@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from eventlog.events import Count, Digest, Positive
 from sitehub.sources import DataInvalid
+from sitehub.tokenfiles import DType
 
 FILE_NAME = "manifest.json"
 _DIGEST_KEY = "manifest_digest"
@@ -60,7 +61,7 @@ class Split(Part):
     num_bytes: Positive
     num_tokens: Positive
     num_sequences: Positive
-    dtype: Literal["uint16", "uint32"]
+    dtype: DType
     digest: Digest  # sha256 of the file
 
 

@@ -54,10 +54,19 @@ def model_config(table: Mapping[str, Any], vocab_size: int) -> PreTrainedConfig:
     return config
 
 
-def build_model(table: Mapping[str, Any], vocab_size: int, seed: int) -> PreTrainedModel:
+def build_model(
+    table: Mapping[str, Any], vocab_size: int, seed: int, sequence_tokens: int = 1
+) -> PreTrainedModel:
     """A model of fp32 parameters on the CPU, initialised from `seed` alone; the process's own
-    random state is left as it was. Raises ModelInvalid."""
+    random state is left as it was. Raises ModelInvalid, also where the model has fewer positions
+    than a sequence has tokens."""
     config = model_config(table, vocab_size)
+    positions = getattr(config, "max_position_embeddings", None) or sequence_tokens
+    if positions < sequence_tokens:
+        raise ModelInvalid(
+            f"model.max_position_embeddings = {positions} is smaller than the data's sequences of "
+            f"{sequence_tokens} tokens"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:

@@ -121,9 +121,8 @@ def main(argv: list[str] | None = None) -> int:
         print("usage: python -m sitehub.preload SOCKET", file=sys.stderr)
         return 2
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started us
-    for (
-        name
-    ) in _ONE_THREAD:  # before the libraries read it: a pool of threads does not survive fork
+    # Before libraries read it: threads of a pool do not survive a fork.
+    for name in _ONE_THREAD:
         os.environ[name] = "1"
     for module in _MODULES:
         importlib.import_module(module)

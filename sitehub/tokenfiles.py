@@ -6,18 +6,23 @@ import hashlib
 import os
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sitehub.sources import DataInvalid
 
-Tokens = npt.NDArray[np.unsignedinteger]
-DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+DType = Literal["uint16", "uint32"]
+DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
+    "uint16": np.dtype("<u2"),
+    "uint32": np.dtype("<u4"),
+}
 _CHUNK_BYTES = 1 << 20
 
 
-def dtype_for(vocab_size: int) -> str:
+def dtype_for(vocab_size: int) -> DType:
     """The name of the smallest type that holds every token id."""
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
@@ -25,7 +30,7 @@ def dtype_for(vocab_size: int) -> str:
 class TokenWriter:
     """Writes a token file; it appears under its name whole, or not at all."""
 
-    def __init__(self, path: Path, dtype: str) -> None:
+    def __init__(self, path: Path, dtype: DType) -> None:
         self.path, self.num_tokens = path, 0
         self._part = path.with_name(path.name + ".part")
         self._dtype, self._hash = DTYPES[dtype], hashlib.sha256()
@@ -59,7 +64,7 @@ class TokenWriter:
             self._part.unlink()
 
 
-def open_tokens(path: Path, dtype: str) -> Tokens:
+def open_tokens(path: Path, dtype: DType) -> Tokens:
     """The tokens of a file, mapped; pages are read as they are touched. Writing to the array
     changes private pages, never the file. Raises DataInvalid."""
     try:

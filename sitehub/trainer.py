@@ -23,6 +23,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError
 from eventlog.events import DataShape
@@ -146,7 +148,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     threading.Thread(target=_listen, args=(sock, commands), daemon=True).start()
 
     def say(message: Message) -> None:
-        write_message(sock, message)
+        try:
+            write_message(sock, message)
+        except OSError:  # the listener sees the end of the stream too; whoever is first
+            os._exit(EXIT_HUB_GONE)
 
     try:
         trainer = _prepare(arguments, say)
@@ -182,7 +187,8 @@ def _prepare(arguments: argparse.Namespace, say: Callable[[Message], None]) -> T
     shape = DataShape.model_validate(content["data"])
     corpus = Corpus.open(arguments.data, verify="full")
     device = machine.pick_device()
-    model = build_model(config.model, corpus.vocab_size, config.seed).to(device)
+    model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+    torch.nn.Module.to(model, device)
     loop = InnerLoop(model, corpus, config.inner, shape.block_sequences)
     arguments.dir.mkdir(parents=True, exist_ok=True)
     found = self_test().operations

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.utils import clip_grad_norm_
@@ -72,7 +73,7 @@ class InnerLoop:
     def reset(self) -> None:
         """Forget the optimizer's state."""
         parameters = list(self._model.parameters())
-        groups = [  # decay what multiplies activations, not gains and biases
+        groups: list[dict[str, Any]] = [  # decay what multiplies activations, not gains and biases
             {"params": [p for p in parameters if p.dim() >= 2]},
             {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
         ]

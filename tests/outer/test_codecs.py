@@ -29,7 +29,8 @@ def bf16_by_float64(tensor: torch.Tensor) -> np.ndarray:
     _, exponent = np.frexp(values)
     spacing = np.ldexp(1.0, np.maximum(exponent - 8, -133))  # 8 bits; 2^-133: smallest denormal
     with np.errstate(over="ignore"):
-        return (np.rint(values / spacing) * spacing).astype(np.float32).view(np.uint32)
+        rounded: np.ndarray = (np.rint(values / spacing) * spacing).astype(np.float32)
+    return rounded.view(np.uint32)
 
 
 CORNERS = {

@@ -47,10 +47,10 @@ def start_hub(
     monkeypatch.setenv(PRELOAD_VARIABLE, preload)
     hubs: list[Hub] = []
 
-    def start(config: RunConfig | None = None, data: Corpus | None = None) -> Hub:
+    def start(config: RunConfig | None = None, threads: int = 1) -> Hub:
         directory = tmp_path / f"hub-{len(hubs)}"
         directory.mkdir()
-        hubs.append(Hub(directory, data or corpus, config or run_config()))
+        hubs.append(Hub(directory, corpus, config or run_config(), threads))
         return hubs[-1]
 
     yield start

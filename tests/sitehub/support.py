@@ -56,7 +56,7 @@ def run_config(**changes: Any) -> RunConfig:
 class Hub:
     """The hub's side of one trainer, in the test's own process."""
 
-    def __init__(self, directory: Path, corpus: Corpus, config: RunConfig) -> None:
+    def __init__(self, directory: Path, corpus: Corpus, config: RunConfig, threads: int) -> None:
         self.directory, self.config, self.progress = directory, config, list[Message]()
         shape = DataShape(
             manifest_digest=corpus.manifest_digest,
@@ -75,7 +75,7 @@ class Hub:
             [
                 *("--socket", str(self.socket_path), "--data", str(corpus.directory)),
                 *("--config", str(directory / "run.json"), "--dir", str(directory / "work")),
-                *("--threads", "1"),
+                *("--threads", str(threads)),
             ],
             directory / "trainer.log",
             {"OMP_NUM_THREADS": "1"},

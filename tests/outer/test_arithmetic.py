@@ -1,0 +1,179 @@
+"""The self-test gives what IEEE arithmetic gives, on any number of threads, and sees deviations."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from outer import arithmetic, nesterov, versions
+from outer.arithmetic import OPERATIONS, SITE_OPERATIONS, first_difference, self_test
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden" / "arithmetic.json"
+
+Arrays = dict[str, np.ndarray]
+
+
+def in_a_process(prelude: str, **environment: str) -> dict[str, str] | None:
+    """The operations' digests found by a fresh process; None where `supported` came out false."""
+    code = (
+        f"import json, torch\nsupported = True\n{prelude}\nfrom outer.arithmetic import self_test\n"
+        "print(json.dumps(self_test().operations if supported else None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found: dict[str, str] | None = json.loads(done.stdout)
+    return found
+
+
+def arrays(label: str) -> Arrays:
+    return {name: tensor.numpy() for name, tensor in arithmetic.inputs(label).items()}
+
+
+def digest(results: Arrays) -> str:
+    return versions.digest({k: torch.from_numpy(np.array(v)) for k, v in results.items()})
+
+
+def ieee_merge() -> Arrays:
+    weights = [np.float32(w) for w in (0.1, 1 / 3, 1 - 0.1 - 1 / 3)]
+    a, b, c = (arrays(f"delta {i}") for i in range(3))
+    e = arrays("residual")
+    return {
+        k: ((weights[0] * a[k] + weights[1] * b[k]) + weights[2] * c[k]) + e[k] for k in arrays("x")
+    }
+
+
+def ieee_step() -> Arrays:
+    theta, m = arrays("parameters"), arrays("momentum")
+    lr, mu = np.float32(0.7), np.float32(0.9)
+    for i in range(2):
+        for name, d in arrays(f"update {i}").items():
+            m[name] = mu * m[name] + d
+            theta[name] = theta[name] - lr * (d + mu * m[name])
+    return {f"parameters/{k}": v for k, v in theta.items()} | {
+        f"momentum/{k}": v for k, v in m.items()
+    }
+
+
+def ieee_decode() -> Arrays:
+    halves = np.arange(1 << 16, dtype=np.uint32) << 16
+    return {"bf16": halves.view(np.float32)} | arrays("decode")
+
+
+def ieee_encode() -> dict[str, torch.Tensor]:
+    """By torch's own conversion, which rounds alike where denormals are on."""
+    results: dict[str, torch.Tensor] = {}
+    for name, merged in arithmetic.inputs("merged").items():
+        half = merged.to(torch.bfloat16)
+        results[f"fp32/values/{name}"] = merged
+        results[f"fp32/residual/{name}"] = torch.zeros_like(merged)
+        results[f"bf16/values/{name}"] = half
+        lost = np.array(merged.numpy() - half.float().numpy())
+        results[f"bf16/residual/{name}"] = torch.from_numpy(lost)
+    return results
+
+
+def test_every_operation_gives_what_ieee_fp32_gives_elsewhere() -> None:
+    found = self_test().operations
+    assert found["decode"] == digest(ieee_decode())
+    assert found["merge"] == digest(ieee_merge())
+    assert found["encode"] == versions.digest(ieee_encode())
+    assert found["step"] == digest(ieee_step())
+
+
+def test_the_digests_are_the_recorded_ones() -> None:
+    # A change of these ends every run under way: it must be meant.
+    found = self_test()
+    assert {"operations": found.operations, "digest": found.digest} == json.loads(
+        GOLDEN.read_text()
+    )
+    assert tuple(found.operations) == OPERATIONS
+
+
+def test_the_inputs_reach_the_corners() -> None:
+    values = np.concatenate([v.reshape(-1) for v in arrays("delta 0").values()])
+    magnitude = np.abs(values)
+    assert np.isfinite(values).all()
+    assert ((magnitude > 0) & (magnitude < 2.0**-126)).sum() > 1000
+    assert (magnitude > 2.0**50).sum() > 1000
+    assert ((magnitude > 2.0**-20) & (magnitude < 1)).sum() > 1000
+    zeros = values[values == 0]
+    assert np.signbit(zeros).any()
+    assert not np.signbit(zeros).all()
+    assert (values.view(np.uint32) & 0xFFFF == 0x8000).sum() > 100  # halfway between two bf16
+    assert values.size > 32_768  # torch splits work among threads from there on
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_digests_do_not_depend_on_the_number_of_threads(threads: int) -> None:
+    found = in_a_process(f"torch.set_num_threads({threads})", OMP_NUM_THREADS=str(threads))
+    assert found == self_test().operations
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_the_digests_do_not_depend_on_the_vector_instructions(capability: str) -> None:
+    assert in_a_process("", ATEN_CPU_CAPABILITY=capability) == self_test().operations
+
+
+def test_flushing_denormals_to_zero_is_noticed_by_coordinator_and_site() -> None:
+    found = in_a_process("supported = torch.set_flush_denormal(True)")
+    if found is None:
+        pytest.skip("this processor cannot flush denormals to zero")
+    ours = self_test().operations
+    assert first_difference(ours, found, OPERATIONS) == "merge"
+    assert first_difference(ours, found, SITE_OPERATIONS) == "step"
+
+
+def fused_step(
+    parameter: torch.Tensor, momentum: torch.Tensor, update: torch.Tensor, lr: float, mu: float
+) -> None:
+    """The step with its products kept exact until the sum is rounded, as fused forms do."""
+    eta, decay = (float(nesterov.scalar(x)) for x in (lr, mu))
+    momentum.copy_((decay * momentum.double() + update.double()).float())
+    move = (update.double() + decay * momentum.double()).float()
+    parameter.copy_((parameter.double() - eta * move.double()).float())
+
+
+def test_a_machine_that_fuses_multiply_and_add_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = self_test().operations
+    monkeypatch.setattr(arithmetic, "step_one", fused_step)
+    fused = self_test().operations
+    assert first_difference(honest, fused, OPERATIONS) == "step"
+
+
+def test_a_machine_that_adds_in_another_order_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = self_test().operations
+    monkeypatch.setattr(arithmetic, "_WEIGHTS", tuple(reversed(arithmetic._WEIGHTS)))
+    assert first_difference(honest, self_test().operations, OPERATIONS) == "merge"
+
+
+def test_the_first_difference_is_in_the_order_of_the_operations_asked_for() -> None:
+    ours = dict.fromkeys(OPERATIONS, "0")
+    theirs = ours | {"encode": "1", "step": "1"}
+    assert first_difference(ours, ours, OPERATIONS) is None
+    assert first_difference(ours, theirs, OPERATIONS) == "encode"
+    assert first_difference(ours, theirs, SITE_OPERATIONS) == "step"
+    assert first_difference({"decode": "0", "step": "0"}, ours, SITE_OPERATIONS) is None
+    assert first_difference(ours, {"step": "0"}, SITE_OPERATIONS) == "decode"
+    assert first_difference({}, {}, SITE_OPERATIONS) == "decode"
+
+
+def test_the_digest_of_all_changes_with_any_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = self_test().digest
+    monkeypatch.setattr(arithmetic, "_LR", math.nextafter(0.7, 1.0))
+    assert self_test().digest == honest  # lr is rounded to fp32, where the two are one
+    monkeypatch.setattr(arithmetic, "_LR", 0.7 + 2.0**-24)
+    assert self_test().digest != honest

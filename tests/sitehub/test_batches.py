@@ -1,0 +1,76 @@
+"""Blocks mean the same samples everywhere, and cover an epoch once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sitehub.batches import (
+    batches_of_block,
+    heldout_batches,
+    sequences_of_block,
+    stride,
+    windows_of,
+)
+from sitehub.corpus import Corpus
+from sitehub.sources import DataInvalid
+
+
+@given(st.integers(1, 3000), st.integers(1, 100))
+def test_blocks_of_an_epoch_hold_each_sequence_once(num_sequences: int, block: int) -> None:
+    num_blocks = math.ceil(num_sequences / block)
+    blocks = [sequences_of_block(b, block, num_sequences) for b in range(num_blocks)]
+    assert sorted(s for sequences in blocks for s in sequences) == list(range(num_sequences))
+    assert all(len(sequences) == block for sequences in blocks[:-1])
+    assert len(blocks[-1]) == num_sequences - (num_blocks - 1) * block
+
+
+@given(st.integers(200, 100_000))
+def test_a_block_is_spread_over_the_corpus(num_sequences: int) -> None:
+    """64 neighbours by the golden ratio leave no gap of a tenth of the corpus (the three-gap
+    theorem gives 2.7 % for the exact ratio; the stride is near it)."""
+    places = sorted(sequences_of_block(0, 64, num_sequences))
+    gaps = [b - a for a, b in zip(places, [*places[1:], places[0] + num_sequences], strict=True)]
+    assert max(gaps) < num_sequences / 10
+    assert math.gcd(stride(num_sequences), num_sequences) == 1
+
+
+def test_batches_hold_inputs_and_the_tokens_after_them(corpus: Corpus) -> None:
+    sequences = sequences_of_block(1, 10, corpus.num_sequences)
+    batches = list(batches_of_block(corpus, 1, 10, 4))
+    assert [tuple(inputs.shape) for inputs, _ in batches] == [(4, 16), (4, 16), (2, 16)]
+    assert all(x.dtype is y.dtype is torch.int64 for x, y in batches)
+    rows = [pair for x, y in batches for pair in zip(x, y, strict=True)]
+    for sequence, (inputs, targets) in zip(sequences, rows, strict=True):
+        first = sequence * 16
+        assert inputs.tolist() == corpus.training[first : first + 16].tolist()
+        assert targets.tolist() == corpus.training[first + 1 : first + 17].tolist()
+
+
+def test_last_block_is_short(corpus: Corpus) -> None:
+    last = (corpus.num_sequences - 1) // 16
+    rest = corpus.num_sequences - 16 * last
+    assert 0 < rest < 16
+    assert sum(len(x) for x, _ in batches_of_block(corpus, last, 16, 8)) == rest
+
+
+@pytest.mark.parametrize("block", [-1, 1_000_000])
+def test_block_outside_the_epoch_is_refused(block: int, corpus: Corpus) -> None:
+    with pytest.raises(DataInvalid, match=str(block)):
+        list(batches_of_block(corpus, block, 16, 8))
+
+
+def test_heldout_batches_are_the_file_in_order(corpus: Corpus) -> None:
+    targets = torch.cat([y.flatten() for _, y in heldout_batches(corpus, 5, 2)])
+    assert targets.tolist() == corpus.heldout[1 : 1 + 5 * 16].tolist()
+
+
+def test_windows_are_a_view_of_the_map(corpus: Corpus) -> None:
+    windows = windows_of(corpus.training, 16)
+    assert np.shares_memory(windows, corpus.training)
+    assert windows.shape == (corpus.num_sequences, 17)
