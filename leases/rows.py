@@ -58,6 +58,8 @@ class Incarnation:
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """A request to be admitted that is not answered yet."""
+
     token: Token
     site: str
     predecessor: Token | None
@@ -80,6 +82,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Round:
+    """An outer step: open, then a logged cut, then committed."""
+
     round: int
     state: str  # open, closed, committed
     base_version: int
@@ -93,6 +97,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
+    """A published delta and what became of it."""
+
     token: Token
     incarnation: int
     site: str
@@ -111,6 +117,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """A touched block of an epoch, and the lease it was last granted under."""
+
     epoch: int
     block: int
     state: str
@@ -119,6 +127,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Version:
+    """The outcome of a committed round, by digests."""
+
     version: int
     round: int
     update_blob: str
