@@ -25,6 +25,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from sitehub.spawn import WAITING
 from sitehub.wire import Message, WireInvalid, read_message, write_message
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -124,6 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     # Before libraries read it: threads of a pool do not survive a fork.
     for name in _ONE_THREAD:
         os.environ[name] = "1"
+    for name, value in WAITING.items():
+        os.environ.setdefault(name, value)
     for module in _MODULES:
         importlib.import_module(module)
     gc.freeze()  # what is imported stays shared with the children

@@ -188,7 +188,7 @@ def _prepare(arguments: argparse.Namespace, say: Callable[[Message], None]) -> T
     corpus = Corpus.open(arguments.data, verify="full")
     device = machine.pick_device()
     model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
-    torch.nn.Module.to(model, device)
+    torch.nn.Module.to(model, device)  # the model's own `to` is typed for something else
     loop = InnerLoop(model, corpus, config.inner, shape.block_sequences)
     arguments.dir.mkdir(parents=True, exist_ok=True)
     found = self_test().operations
