@@ -119,6 +119,18 @@ async def test_damage_is_never_cut_back(path: Path) -> None:
     assert len(await reopened(path)) == 7
 
 
+async def test_a_file_that_changes_under_its_reader_is_noticed(path: Path) -> None:
+    await written(path)
+    log = FileLog.open(path, read_only=True)
+    with path.open("r+b") as file:
+        file.seek(12 + 2 + 1 + 32 + 5 + 7)  # the last byte of the first event's sequence
+        file.write(b"\x09")
+    with pytest.raises(LogDamaged) as caught:
+        await log.at(1)
+    assert caught.value.sequence == 1
+    await log.close()
+
+
 def test_a_killed_writer_loses_nothing_that_was_acknowledged(path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
