@@ -1,10 +1,10 @@
 """What can go wrong with a broker.
 
-    AtollError
-    ├── BrokerUnreachable   no broker answers at the URL
-    ├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
-    └── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
-    ApiError                JetStream answered with an error; judged by `err_code` (room-internal)
+AtollError
+├── BrokerUnreachable   no broker answers at the URL
+├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
+└── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
+ApiError                JetStream answered with an error; judged by `err_code` (room-internal)
 """
 
 from __future__ import annotations

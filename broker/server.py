@@ -219,5 +219,3 @@ def _free(host: str, wish: object) -> int:
             except OSError:
                 continue
     raise BrokerUnfit(f"no port of {host} is free")
-
-
