@@ -20,6 +20,18 @@ from ops import exits
 
 # name -> (module, command in it, short help); a test compares the help with the command's own
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "run": ("ops.commands.run", "run", "Create, list, show and stop runs."),
+    "coordinate": (
+        "ops.commands.coordinate",
+        "coordinate",
+        "Coordinate RUN, or stand by until its coordinator is gone.",
+    ),
+    "site": ("ops.commands.site", "site", "Take part in a run."),
+    "eval": (
+        "ops.commands.eval",
+        "eval_",
+        "Measure held-out loss, perplexity and bits per byte of a version.",
+    ),
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),

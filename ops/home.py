@@ -4,6 +4,8 @@
     exports/RUN.atoll             logs that were exported or, by the demo, left behind
     imports/RUN/                  logs that were imported: log.atoll, blobs/
     sites/RUN/NAME/               what a site keeps: checkpoints, blobs in flight, its lock
+    coordinators/RUN/N/           blobs a coordinator works on
+    scratch/RUN/                  blobs fetched for a look
     logs/                         what background processes said
     broker/                       store of a broker started here, and how to reach it
 
@@ -46,6 +48,14 @@ class Home:
     def site(self, run: str, name: str) -> Path:
         """What the site `name` keeps of a run on this machine."""
         return self._made("sites", run, name)
+
+    def coordinator(self, run: str, number: int) -> Path:
+        """Blobs that a coordinator of a run works on; a cache."""
+        return self._made("coordinators", run, str(number))
+
+    def scratch(self, run: str) -> Path:
+        """Blobs fetched for a look at a run; a cache."""
+        return self._made("scratch", run)
 
     def process_log(self, name: str) -> Path:
         """Where a background process writes what it says."""

@@ -1,0 +1,187 @@
+"""`atoll run`: create a run from a TOML file, list, show and stop runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ops.output import broker_option, json_option, print_json, say
+
+if TYPE_CHECKING:
+    from leases.view import View
+
+
+@click.group()
+def run() -> None:
+    """Create, list, show and stop runs.
+
+    A run trains one model up to its target: one log on the broker, one configuration, one data
+    manifest. Sites join and leave it as they like.
+    """
+
+
+@run.command()
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--data", metavar="DIR", help="The data, in place of the configuration's data.path.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@broker_option
+@json_option
+def create(
+    config: Path, data: str | None, overrides: tuple[str, ...], broker: str | None, as_json: bool
+) -> None:
+    """Create a run from the TOML file CONFIG.
+
+    Its configuration, data manifest and initial parameters are fixed from here on. Whatever is
+    wrong with them is said before anything is written.
+    """
+    from ops.configure import load
+    from ops.founding import checked_corpus
+
+    settings = load(config, overrides)
+    if data:
+        settings = settings.model_copy(
+            update={"data": settings.data.model_copy(update={"path": data})}
+        )
+    corpus = checked_corpus(settings)
+    event = asyncio.run(_create(broker, settings, corpus))
+    shape = event.data
+    if as_json:
+        print_json(
+            {
+                "run": settings.name,
+                "config_digest": event.config_digest,
+                "manifest_digest": shape.manifest_digest,
+                "num_parameters": event.num_parameters,
+                "parameters_digest": event.parameters_digest,
+                "epoch_tokens": shape.num_sequences * shape.sequence_tokens,
+            }
+        )
+        return
+    click.echo(settings.name)
+    tokens = shape.num_sequences * shape.sequence_tokens
+    say(f"{event.num_parameters:,} parameters; {tokens:,} tokens an epoch")
+    say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
+
+
+async def _create(broker: str | None, settings: Any, corpus: Any) -> Any:
+    from ops import founding
+    from ops.connect import connected
+
+    async with await connected(broker, "operator") as connection:
+        return await founding.create(connection, settings, corpus)
+
+
+@run.command("list")
+@broker_option
+@json_option
+def list_(broker: str | None, as_json: bool) -> None:
+    """List the runs on the broker, one a line."""
+    for row in asyncio.run(_list(broker)):
+        if as_json:
+            print_json(row)
+        else:
+            click.echo(
+                f"{row['run']:20} {row['state']:9} version {row['version']:>5}  "
+                f"{row['tokens']:>14,} tokens  {row['live_sites']} live"
+            )
+
+
+async def _list(broker: str | None) -> list[dict[str, Any]]:
+    from broker.jetstream_log import JetStreamLog, list_runs
+    from eventlog.errors import RunUnknown
+    from leases.view import View
+    from ops.connect import connected
+    from ops.folded import folded
+
+    rows = []
+    async with await connected(broker, "operator") as connection:
+        for name in await list_runs(connection):
+            log = await JetStreamLog.open(connection, name)
+            try:
+                async with folded(log) as projection:
+                    rows.append(_summary(View(projection.db)))
+            except RunUnknown:
+                say(f"{name} was never completed: create it again")
+            finally:
+                await log.close()
+    return rows
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@broker_option
+@json_option
+def show(name: str, broker: str | None, as_json: bool) -> None:
+    """Show how a run stands, and what it was created with."""
+    summary, config = asyncio.run(_show(name, broker))
+    if as_json:
+        print_json(summary | {"config": config})
+        return
+    for key, value in summary.items():
+        click.echo(
+            f"{key.replace('_', ' '):20} {value:,}"
+            if isinstance(value, int)
+            else f"{key.replace('_', ' '):20} {value}"
+        )
+    for key, value in _flat(config):
+        click.echo(f"{key:28} {value}")
+
+
+async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    from leases.view import View
+    from ops.connect import opened
+    from ops.folded import folded
+
+    async with opened(name, broker) as (log, _, _), folded(log) as projection:
+        view = View(projection.db)
+        config = view.config().model_dump(mode="json", exclude_none=True)
+        config["data"].pop("path", None)
+        return _summary(view), config
+
+
+@run.command()
+@click.argument("name", metavar="RUN")
+@click.option("--reason", default="the operator stopped it", show_default=True)
+@broker_option
+def stop(name: str, reason: str, broker: str | None) -> None:
+    """End a run well: started blocks are finished and merged, then the sites leave."""
+    from eventlog.events import RunStopped
+
+    sequence = asyncio.run(_request(name, broker, RunStopped(reason=reason)))
+    say(f"asked for at sequence {sequence}; watch it end: atoll watch {name}")
+
+
+async def _request(name: str, broker: str | None, event: Any) -> int:
+    from ops.connect import opened
+    from ops.folded import request
+
+    async with opened(name, broker) as (log, _, _):
+        return await request(log, event)
+
+
+def _summary(view: View) -> dict[str, Any]:
+    """A run in a row."""
+    one = view.run()
+    return {
+        "run": one.name,
+        "state": one.state,
+        "reason": one.reason,
+        "version": one.version,
+        "round": one.round,
+        "tokens": one.merged_tokens,
+        "live_sites": one.live,
+        "num_parameters": one.num_parameters,
+        "coordinator": one.holder,
+        "term": one.term,
+    }
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        rows += _flat(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
+    return rows

@@ -1,0 +1,61 @@
+"""The folded state of a run for commands that look, and the operator's pen for those that ask."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from eventlog.errors import AtollError, Conflict, LockHeld, RunUnknown
+from eventlog.events import OPERATOR, Event
+from eventlog.log import EventLog
+from eventlog.projector import Projection, run_projection
+from eventlog.writer import Stamp, Writer
+from leases.table import LeaseTable
+from leases.view import View
+from ops.home import Home
+
+_ATTEMPTS = 20
+
+
+class RequestVoid(AtollError):
+    """What the operator asked for does not hold in the run's state; the text says why."""
+
+
+@asynccontextmanager
+async def folded(log: EventLog, name: str = "operator") -> AsyncIterator[Projection]:
+    """The lease table of the whole log as it stands now, kept in ATOLL_HOME between commands.
+
+    Raises LogDamaged, RunUnknown where the log is still empty.
+    """
+    try:
+        projection = Projection(Home.find().projection(log.run, name), [LeaseTable()], log.run)
+    except LockHeld:  # another command reads just now
+        projection = Projection(":memory:", [LeaseTable()], log.run)
+    with projection:
+        await projection.check(log)
+        await run_projection(projection, log)
+        if not View(projection.db).exists():
+            raise RunUnknown(f"run {log.run} was never completed: create it again")
+        yield projection
+
+
+async def request(log: EventLog, event: Event) -> int:
+    """Append an operator's event, judged as it stands: its sequence. Raises RequestVoid, with
+    nothing but the void event written, LogUnavailable."""
+    async with folded(log) as projection:
+        writer, view = Writer(log, OPERATOR), View(projection.db)
+        for _ in range(_ATTEMPTS):
+            writer.set(*view.pen(OPERATOR))
+            try:
+                sequence = await writer.append([event], Stamp())
+            except Conflict:
+                await run_projection(projection, log)
+                continue
+            voids: list[str] = []
+            while projection.position.sequence < sequence:
+                for entry, why in projection.apply(await log.read(projection.position.sequence)):
+                    voids += why if entry.record.sequence == sequence else []
+            if any(voids):
+                raise RequestVoid(f"run {log.run}: {voids[0]}")
+            return sequence
+    raise RequestVoid(f"run {log.run}: other operators write faster than this one; try again")

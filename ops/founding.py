@@ -1,0 +1,54 @@
+"""`run create`: everything that can be wrong is found before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from broker.connection import Connection
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
+from eventlog.config import RunConfig
+from eventlog.errors import AtollError, Conflict
+from eventlog.events import OPERATOR, RunCreated
+from eventlog.writer import Stamp, Writer
+from ops.configure import ConfigInvalid
+from sitehub.corpus import Corpus
+from sitehub.founding import found
+from sitehub.model import build_model
+
+
+class RunExists(AtollError):
+    """A run of that name is on the broker already."""
+
+
+def checked_corpus(config: RunConfig) -> Corpus:
+    """The run's data, every byte of it verified, and a model that can be built on it.
+    Raises ConfigInvalid, DataInvalid, ModelInvalid."""
+    if not config.data.path:
+        raise ConfigInvalid(
+            "data.path: missing; the folder that `atoll data build` wrote, or --data"
+        )
+    corpus = Corpus.open(Path(config.data.path), verify="full")
+    build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+    return corpus
+
+
+async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> RunCreated:
+    """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
+
+    A creation that was interrupted is completed by doing it again. Raises RunExists.
+    """
+    log = await JetStreamLog.create(connection, config.name)
+    if await log.last_sequence():
+        raise RunExists(f"run {config.name} exists on {connection.url}: choose another name")
+    blobs = await JetStreamBlobs.create(connection, config.name)
+    with TemporaryDirectory(prefix="atoll-create-") as folder:
+        event = await found(config, corpus, blobs, Path(folder))
+    try:
+        await Writer(log, OPERATOR).append([event], Stamp())
+    except Conflict as error:
+        raise RunExists(f"run {config.name} was created by somebody else just now") from error
+    await log.close()
+    await blobs.close()
+    return event

@@ -1,0 +1,32 @@
+"""Signals of processes that leave well: the first asks, the second of its kind insists."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+from ops import exits
+
+ASKS = {
+    signal.SIGINT: ("drained", "interrupted at the keyboard", exits.INTERRUPTED),
+    signal.SIGTERM: ("walltime", "told to end by SIGTERM", exits.TEMPORARY),
+    signal.SIGUSR1: ("walltime", "told by SIGUSR1 that its job ends soon", exits.TEMPORARY),
+}
+
+
+def on_request(leave: Callable[[str, str, int], None]) -> None:
+    """Call `leave(code, reason, exit code)` at the first of these signals, within the running
+    loop; a second one ends the process at once."""
+    loop, asked = asyncio.get_running_loop(), []
+
+    def handle(number: signal.Signals) -> None:
+        code, reason, exit_code = ASKS[number]
+        if number in asked:
+            os._exit(exit_code)
+        asked.append(number)
+        leave(code, reason, exit_code)
+
+    for number in ASKS:
+        loop.add_signal_handler(number, handle, number)
