@@ -42,7 +42,7 @@ class Target(Section):
 class Data(Section):
     """Blocks of samples."""
 
-    path: str  # token files made by `atoll data build`, as `run create` finds them
+    path: str = ""  # token files of `atoll data build`, where `run create` finds them
     block_sequences: Positive = 64  # sequences of one block, the unit of leasing
 
 

@@ -66,7 +66,7 @@ class DirBlobs:
 
     async def has(self, digest: str) -> bool:
         """See `BlobStore.has`."""
-        return self._blob(digest).exists()
+        return bool(_DIGEST.match(digest)) and self._blob(digest).exists()
 
     async def digests(self) -> list[str]:
         """See `BlobStore.digests`."""
@@ -74,7 +74,7 @@ class DirBlobs:
 
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
-        for digest in digests:
+        for digest in filter(_DIGEST.match, digests):
             self._blob(digest).unlink(missing_ok=True)
             self.part(digest).unlink(missing_ok=True)
 

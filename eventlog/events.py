@@ -222,14 +222,13 @@ class LeaseGranted(Event):
 
 
 class LeaseReclaimed(Event):
-    """R4: the named undelivered blocks of a live incarnation go back."""
+    """R4: undelivered blocks of a live incarnation go back, each as (epoch, block)."""
 
     type: ClassVar[str] = "lease.reclaimed"
     by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
     incarnation: Token
     site: Name
-    epoch: Count
-    blocks: Blocks
+    blocks: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1, max_length=100_000)]
     reason: Reason
 
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal
 
 from eventlog import frames
 from eventlog.blobs import CHUNK_BYTES, BlobRef, combine
-from eventlog.chain import FORMAT, Record
+from eventlog.chain import FORMAT, Record, start
 from eventlog.codec import unpack
 from eventlog.errors import AtollError, EventInvalid, LogDamaged, RunUnknown
 from eventlog.frames import FOOTER, HEADS, PREFIX_BYTES, RECORD, SEAL_BYTES, Chunk
@@ -47,9 +47,9 @@ class Scanner:
             raise AtollError(f"{path} is no atoll log: it does not begin like one")
         name = file.read(int.from_bytes(file.read(2), "big"))
         self.digest = file.read(SEAL_BYTES)
-        if self.digest != hashlib.sha256(FORMAT + name).digest():
+        self.run = name.decode(errors="replace")
+        if self.digest != start(self.run):
             raise LogDamaged(0, f"the header of {path}, which names the run, is damaged")
-        self.run = name.decode()
         self.sequence = 0
         self.offset = file.tell()
         self.end: Literal["open", "torn", "footer"] = "open"
@@ -103,7 +103,7 @@ class Scanner:
         if prefix == frames.prefix(kind, head) and kind in HEADS:
             return kind, head
         short = len(prefix) < PREFIX_BYTES or len(head) < HEADS.get(kind, 0)
-        if (short and kind in HEADS) or self._zeros_from(prefix + head, 1):
+        if (short and kind in HEADS) or self._ends_in_zeros(prefix + head):
             raise _Torn
         raise self._wrong(f"no whole frame begins at byte {self.offset} of {self._path}")
 
@@ -116,15 +116,14 @@ class Scanner:
             raise _Torn
         return data[:num_bytes], data[num_bytes:]
 
-    def _zeros_from(self, data: bytes, num_bytes: int) -> bool:
-        """Whether the last bytes of `data`, and all that follow in the file, are zeros: room that
-        a crash left reserved and unwritten."""
-        if any(data[-num_bytes:]):
-            return False
-        while data := self._file.read(1 << 20):
-            if any(data):
-                return False
-        return True
+    def _ends_in_zeros(self, data: bytes) -> bool:
+        """Whether `data`, and the file behind it, end in nothing but zeros, eight or more: room
+        that a crash left reserved and unwritten. By chance, digests do not end so."""
+        needed = min(8, len(data))
+        num_zeros = len(data) - len(data.rstrip(b"\0"))
+        while num_zeros and (data := self._file.read(1 << 20)):
+            num_zeros = 0 if any(data) else num_zeros + len(data)
+        return num_zeros >= needed
 
     def _take_record(self, head: bytes, body: bytes, seal: bytes, end: int) -> Placed:
         try:
@@ -138,7 +137,7 @@ class Scanner:
         digest = hashlib.sha256(self.digest + head + body).digest()  # `chain.extend`, as it stands
         more = seal != digest
         if more and seal != frames.record_seal(digest, more=True):
-            if self._zeros_from(seal, SEAL_BYTES):
+            if self._ends_in_zeros(seal):
                 raise _Torn
             raise self._wrong("its bytes do not give the digest that the log has there")
         self.sequence, self.digest, self._seal, self._more = record.sequence, digest, seal, more

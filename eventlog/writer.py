@@ -45,6 +45,7 @@ class Writer:
     last: int = 0
     previous: str | None = None
     ids: list[str] = field(default_factory=list)  # of the newest append, in order
+    _tried: tuple[list[bytes], int, int] = ([], 0, 0)  # payloads, and n and last before them
 
     def set(self, n: int, previous: str, last: int) -> None:
         """Put the pen where the fold says that it stands (`leases.view.View.pen`)."""
@@ -78,7 +79,18 @@ class Writer:
         Raises Conflict: nothing was written, somebody else wrote on this subject. The pen moves
         only by what the log says (`set`), except that it knows its own success.
         """
-        payloads = self.payloads(events, stamp)
-        sequence = await self.log.append(self.subject, payloads, self.last)
-        self.last, self.n, self.previous = sequence, self.n + len(events), self.ids[-1]
+        self._tried = (self.payloads(events, stamp), self.n, self.last)
+        return await self.retry()
+
+    async def retry(self) -> int:
+        """Append once more what the newest `append` tried, under the same ids and expectation:
+        after LogUnavailable, when nothing is known of it. Raises as `append`.
+
+        The pen may have been set since, behind the very events that were thought lost; it then
+        stays where it is, and nothing is written twice.
+        """
+        payloads, n, last = self._tried
+        sequence = await self.log.append(self.subject, payloads, last)
+        if sequence > self.last:
+            self.last, self.n, self.previous = sequence, n + len(payloads), self.ids[-1]
         return sequence

@@ -76,15 +76,15 @@ def stolen(books: Books, entry: Entry) -> str:
 
 
 def reclaimed(books: Books, entry: Entry) -> str:
-    """R4: from a live incarnation unstarted blocks only, or all undelivered ones of the epoch's
-    and every other epoch: a half-reclaimed local progress could not be told apart."""
+    """R4: from a live incarnation unstarted blocks only, or all undelivered ones: what is left of
+    half-reclaimed local progress could not be told apart."""
     event = cast(LeaseReclaimed, entry.event)
     if books.scope not in (None, event.site):
         return ""
     if books.live(event.incarnation) is None:
         return f"incarnation {event.incarnation} does not live"
     held = books.held(event.incarnation[0])
-    named = {(event.epoch, block) for block in event.blocks}
+    named = set(event.blocks)
     states = {(epoch, block): state for epoch, block, state in held}
     foreign = sorted(named - states.keys())
     if foreign:

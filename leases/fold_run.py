@@ -124,8 +124,10 @@ def joined(books: Books, entry: Entry) -> str:
     )
     predecessor = event.predecessor or (None, None)
     books.db.execute(
-        "INSERT INTO joins VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, "
-        "(SELECT last_seq FROM incarnations WHERE site = ? AND state != 'departed'), '')",
+        "INSERT INTO joins (seq, id, site, state, predecessor_seq, predecessor_id, successor, "
+        "manifest_digest, arithmetic, hardware, incarnation_seen) "
+        "VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, "
+        "(SELECT last_seq FROM incarnations WHERE site = ? AND state != 'departed'))",
         (
             entry.record.sequence,
             entry.envelope.id,
@@ -154,13 +156,14 @@ def admitted(books: Books, entry: Entry) -> str:
         return f"{event.site} lives as incarnation {taken}"
     books.db.execute("UPDATE joins SET state = 'admitted' WHERE seq = ?", (event.join[0],))
     books.db.execute(
-        "INSERT INTO incarnations (seq, id, site, state, hardware, last_seq, last_term, last_tick) "
-        "SELECT ?, ?, ?, 'live', coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, "
-        "term, term_ticks FROM run",
+        "INSERT INTO incarnations (seq, id, site, join_seq, state, hardware, last_seq, last_term, "
+        "last_tick) SELECT ?, ?, ?, ?, 'live', "
+        "coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, term, term_ticks FROM run",
         (
             entry.record.sequence,
             entry.envelope.id,
             event.site,
+            event.join[0],
             event.join[0],
             entry.record.sequence,
         ),
@@ -175,8 +178,8 @@ def refused(books: Books, entry: Entry) -> str:
     if void:
         return void
     books.db.execute(
-        "UPDATE joins SET state = 'refused', reason = ? WHERE seq = ?",
-        (event.reason, event.join[0]),
+        "UPDATE joins SET state = 'refused', reason = ?, code = ?, final = ? WHERE seq = ?",
+        (event.reason, event.code, int(event.final), event.join[0]),
     )
     return ""
 

@@ -58,6 +58,8 @@ class Incarnation:
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """A request to be admitted that is not answered yet."""
+
     token: Token
     site: str
     predecessor: Token | None
@@ -68,7 +70,20 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a join: waiting, admitted (as `incarnation`), refused or superseded."""
+
+    state: str
+    incarnation: int | None
+    code: str
+    final: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
+    """An outer step: open, then a logged cut, then committed."""
+
     round: int
     state: str  # open, closed, committed
     base_version: int
@@ -82,6 +97,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
+    """A published delta and what became of it."""
+
     token: Token
     incarnation: int
     site: str
@@ -100,6 +117,8 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """A touched block of an epoch, and the lease it was last granted under."""
+
     epoch: int
     block: int
     state: str
@@ -108,6 +127,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Version:
+    """The outcome of a committed round, by digests."""
+
     version: int
     round: int
     update_blob: str

@@ -35,12 +35,14 @@ CREATE TABLE joins (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, state TEXT NOT NULL,
     predecessor_seq INTEGER, predecessor_id TEXT, successor INTEGER NOT NULL,
     manifest_digest TEXT NOT NULL, arithmetic BLOB NOT NULL, hardware BLOB NOT NULL,
-    incarnation_seen INTEGER, reason TEXT NOT NULL DEFAULT ''
+    incarnation_seen INTEGER, reason TEXT NOT NULL DEFAULT '', code TEXT NOT NULL DEFAULT '',
+    final INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX joins_waiting ON joins (site) WHERE state = 'waiting';
 CREATE TABLE incarnations (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, state TEXT NOT NULL,
-    hardware BLOB NOT NULL, code TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, join_seq INTEGER NOT NULL,
+    state TEXT NOT NULL, hardware BLOB NOT NULL,
+    code TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
     drain INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL, last_term INTEGER NOT NULL,
     last_tick INTEGER NOT NULL, version INTEGER, mismatches INTEGER NOT NULL DEFAULT 0,
     phase TEXT NOT NULL DEFAULT 'starting', step INTEGER NOT NULL DEFAULT 0,

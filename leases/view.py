@@ -11,7 +11,7 @@ from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
 from eventlog.events import DataShape
 from leases.blocks import BlockIndex
-from leases.rows import Block, Delta, Incarnation, Join, Round, Run, Version
+from leases.rows import Answer, Block, Delta, Incarnation, Join, Round, Run, Version
 
 _INCARNATION = (
     "SELECT i.seq, i.id, i.site, i.state, i.code, i.reason, i.drain, i.last_seq, "
@@ -110,6 +110,15 @@ class View:
             for row in rows
         ]
 
+    def answer(self, join_seq: int) -> Answer | None:
+        """What became of the join at this sequence; None where none is folded."""
+        rows = self._all(
+            "SELECT j.state, i.seq, j.code, j.final, j.reason FROM joins j "
+            "LEFT JOIN incarnations i ON i.join_seq = j.seq WHERE j.seq = ?",
+            join_seq,
+        )
+        return Answer(*[*rows[0][:3], bool(rows[0][3]), rows[0][4]]) if rows else None
+
     def round(self) -> Round | None:
         """The round that is open or cut, if any."""
         rows = self._all(
@@ -132,6 +141,16 @@ class View:
         return self._deltas(
             f"WHERE state IN ({marks}) ORDER BY site, base_version, first_epoch, first_block, seq",
             *states,
+        )
+
+    def has_undecided(self, incarnation: int) -> bool:
+        """Whether a delta of the incarnation awaits its merge or refusal."""
+        return bool(
+            self._all(
+                "SELECT 1 FROM deltas WHERE incarnation = ? "
+                "AND state IN ('undecided', 'cut', 'void')",
+                incarnation,
+            )
         )
 
     def delta(self, seq: int) -> Delta | None:

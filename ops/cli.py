@@ -20,6 +20,8 @@ from ops import exits
 
 # name -> (module, command in it, short help); a test compares the help with the command's own
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
+    "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),
 }
 

@@ -2,6 +2,7 @@
 
     projections/RUN/NAME.sqlite   folds of a run's log; deleting them costs a replay, no more
     exports/RUN.atoll             logs that were exported or, by the demo, left behind
+    imports/RUN/                  logs that were imported: log.atoll, blobs/
     sites/RUN/NAME/               what a site keeps: checkpoints, blobs in flight, its lock
     logs/                         what background processes said
     broker/                       store of a broker started here, and how to reach it
@@ -37,6 +38,10 @@ class Home:
     def export(self, run: str) -> Path:
         """Where a run's log is exported to unless somebody says otherwise."""
         return self._made("exports") / f"{run}{LOG_SUFFIX}"
+
+    def imported(self, run: str) -> Path:
+        """The folder of a run's imported log and blobs; not made by asking."""
+        return self.root / "imports" / run
 
     def site(self, run: str, name: str) -> Path:
         """What the site `name` keeps of a run on this machine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,25 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else."
 )
+broker_option: Option = click.option(
+    "--broker",
+    envvar="ATOLL_BROKER",
+    metavar="URL",
+    help="The broker; by default $ATOLL_BROKER, else the one running here, else port 4222 here.",
+)
+
+
+def file_or_run(target: str) -> Path | str:
+    """The path, where there is such a file; else the name of a run. Raises click.UsageError where
+    it can be neither."""
+    from eventlog.log import NAME
+
+    path = Path(target)
+    if path.is_file():
+        return path
+    if not NAME.match(target):
+        raise click.UsageError(f"{target}: no such file, and no name that a run can have")
+    return target
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eventlog.blobs import BlobStore
 from eventlog.chain import Record
 from eventlog.errors import AtollError, BlobError, Conflict, LogUnavailable
 from eventlog.events import (

@@ -14,6 +14,7 @@ from eventlog.events import (
     Cut,
     DeltaRefused,
     Event,
+    LeaseReclaimed,
     Quota,
     RoundClosed,
     RoundCommitted,
@@ -70,7 +71,24 @@ def refusals(view: View, facts: Facts) -> list[Event]:
             )
         if verdict.code:
             decided.append(_refusal(delta, verdict))
+            decided += _reclaim_rest(view, delta) if verdict.values else []
     return decided
+
+
+def _reclaim_rest(view: View, delta: Delta) -> list[Event]:
+    """DESIGN 6: what else a site trained beside refused values is not to be trusted either."""
+    one = view.incarnation(delta.incarnation)
+    held = view.held(delta.incarnation)
+    if one is None or one.state == "departed" or not held:
+        return []
+    return [
+        LeaseReclaimed(
+            incarnation=one.token,
+            site=one.site,
+            blocks=tuple((block.epoch, block.block) for block in held),
+            reason=f"its delta {delta.token[0]} was refused for its values",
+        )
+    ]
 
 
 def _refusal(delta: Delta, verdict: Verdict) -> DeltaRefused:

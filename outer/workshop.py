@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from torch import Tensor
 
 from eventlog.blobs import BlobStore
 from eventlog.errors import BlobDamaged, BlobMissing
@@ -31,20 +34,21 @@ class Workshop:
     folder: Path
     state: OuterState | None = None
     digests: Digests | None = None
+    _reference: Mapping[str, Tensor] = field(default_factory=dict)  # names and shapes of the model
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
 
     async def recover(self, view: View) -> None:
         """Bring `state` to the committed version. Raises VersionDiffers and blob errors."""
         async with self._lock:
             self.state = await recover.state_at(view, self.blobs, self.folder, view.run().version)
+            self._reference = self.state.parameters
             self.digests = await asyncio.to_thread(self.state.digests)
 
     async def verdict(self, delta: Delta) -> Verdict:
         """Whether a delta's blob is there, whole, of the model's form, and finite (P8)."""
-        assert self.state is not None
         try:
             path = await recover.fetch(self.blobs, delta.blob, self.folder)
-            await asyncio.to_thread(validate_delta, path, self.state.parameters, delta.codec)
+            await asyncio.to_thread(validate_delta, path, self._reference, delta.codec)
         except (BlobMissing, BlobDamaged) as error:
             return Verdict("blob", str(error))
         except DeltaInvalid as error:

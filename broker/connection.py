@@ -1,0 +1,120 @@
+"""The connection of one process to its broker: a control link, and links for bulk apart from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from types import TracebackType
+from typing import Any
+
+from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
+from broker.link import Link
+from eventlog.blobs import CHUNK_BYTES
+
+NUM_BULK = 2  # one TCP connection holds about 4 MiB in flight
+_LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
+
+
+class Connection:
+    """Made by `connect`; closed by whoever made it, after the logs and blob stores on it.
+
+    Breaks heal by themselves. `num_breaks` counts those of the control link: a coordinator that
+    sees it grow claims a new term before it ticks (R8).
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url, self.name = url, name
+        urls = [part.strip() for part in url.split(",")]
+        self.control = Link(urls, name)
+        self._bulk = [Link(urls, f"{name}-bulk{number}") for number in range(NUM_BULK)]
+        self.server_id = ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the control link stands now."""
+        return self.control.connected
+
+    @property
+    def num_breaks(self) -> int:
+        """Breaks of the control link so far."""
+        return self.control.num_breaks
+
+    def bulk(self, number: int) -> Link:
+        """A link for large messages, connected at its first use."""
+        return self._bulk[number % NUM_BULK]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(link.close() for link in (self.control, *self._bulk)))
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def connect(url: str, *, name: str) -> Connection:
+    """Connect to the broker at `url` (several, separated by commas, are tried in turn).
+
+    Raises BrokerUnreachable within a few seconds where none answers, BrokerUnfit where its
+    messages may not be as large as a chunk of a blob.
+    """
+    connection = Connection(url, name)
+    try:
+        session = await connection.control.start()
+    except LinkDown as error:
+        await connection.close()
+        raise BrokerUnreachable(
+            f"no broker answers at {url} ({error}); start one with `atoll broker serve`, "
+            "or give the URL of one that runs"
+        ) from error
+    except BaseException:
+        await connection.close()
+        raise
+    connection.server_id = session.server_id
+    if session.max_payload_bytes < _LEAST_PAYLOAD_BYTES:
+        await connection.close()
+        raise BrokerUnfit(
+            f"the broker at {url} takes messages of {session.max_payload_bytes} bytes at most; "
+            f"set its max_payload to {_LEAST_PAYLOAD_BYTES} or more"
+        )
+    return connection
+
+
+async def check_server(connection: Connection, monitor_url: str | None = None) -> list[str]:
+    """Whether an acknowledged event survives a power cut; what could not be checked, as warnings.
+
+    A client cannot ask a broker how it syncs, only its monitor can (ours: `monitor_url` of
+    BrokerServer). Raises BrokerUnfit where the monitor says that it does not sync always.
+    """
+    if monitor_url is None:
+        return [
+            f"the broker at {connection.url} was not started here: see to it that its JetStream "
+            "has `sync_interval: always`, or a power cut can take acknowledged events"
+        ]
+    try:
+        varz = await asyncio.to_thread(_varz, monitor_url)
+        config, server_id = varz["jetstream"]["config"], varz["server_id"]
+    except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError) as error:
+        return [f"the monitor at {monitor_url} does not say how the broker syncs: {error}"]
+    if connection.server_id != server_id:
+        return [f"the monitor at {monitor_url} belongs to another broker than {connection.url}"]
+    if not config.get("sync_always"):
+        raise BrokerUnfit(
+            f"the broker at {connection.url} acknowledges events before they are on the disk; "
+            "set `sync_interval: always` in its jetstream section and restart it"
+        )
+    return []
+
+
+def _varz(monitor_url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5) as answer:
+        varz: dict[str, Any] = json.load(answer)
+        return varz

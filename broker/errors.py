@@ -1,0 +1,38 @@
+"""What can go wrong with a broker.
+
+AtollError
+├── BrokerUnreachable   no broker answers at the URL
+├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
+└── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
+ApiError                JetStream answered with an error; judged by `err_code` (room-internal)
+"""
+
+from __future__ import annotations
+
+from eventlog.errors import AtollError
+
+
+class BrokerUnreachable(AtollError):
+    """No broker answers at the URL that was given."""
+
+
+class BrokerUnfit(AtollError):
+    """The broker answers, but with it no promise of the log would hold."""
+
+
+class LinkDown(AtollError):
+    """No answer came: nothing is known about a request in flight."""
+
+
+class ApiError(Exception):
+    """An error that JetStream answered. `code` is its class as in HTTP, and too coarse to judge by:
+    "full" and "temporarily unavailable" are both 503."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{description} (code {err_code or code})")
+        self.code, self.err_code, self.description = code, err_code, description
+
+
+NO_MESSAGE = 10037
+NO_STREAM = 10059
+WRONG_LAST_SEQUENCE = 10071

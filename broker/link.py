@@ -1,0 +1,92 @@
+"""A link to the broker that heals by itself: one session after another, with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+
+from broker.errors import LinkDown
+from broker.session import Message, Outgoing, Session
+
+CONNECT_S = 3.0
+_BACKOFF_S = (0.1, 2.0)
+
+
+class Link:
+    """`num_breaks` counts the sessions that ended without our doing."""
+
+    def __init__(self, urls: Sequence[str], name: str) -> None:
+        self._urls, self._name = urls, name
+        self._session: Session | None = None
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+        self.num_breaks = 0
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None and not self._session.ended.is_set()
+
+    async def start(self) -> Session:
+        """Open the first session and keep the link from here on. Raises LinkDown."""
+        self._session = await Session.open(self._urls, self._name, CONNECT_S)
+        self._up.set()
+        self.keep()
+        return self._session
+
+    def keep(self) -> None:
+        """Start to connect in the background, unless that goes on already."""
+        if self._keeper is None and not self._closed:
+            self._keeper = asyncio.ensure_future(self._keep())
+
+    async def session(self, timeout_s: float) -> Session:
+        """The present session, waited for. Raises LinkDown when there is none in time."""
+        self.keep()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._closed:
+                    await self._up.wait()
+                    session = self._session
+                    if session is not None and not session.ended.is_set():
+                        return session
+                    await asyncio.sleep(0.01)  # it ended; its keeper has not noticed yet
+        raise LinkDown("the connection is closed" if self._closed else "the broker is away")
+
+    async def request(self, *messages: Outgoing, timeout_s: float = 5.0) -> Message:
+        """See `Session.request`; waits for a session within the same time. Raises LinkDown."""
+        session = await self.session(timeout_s)
+        return await session.request(*messages, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        self._closed = True
+        self._up.set()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _keep(self) -> None:
+        while True:
+            session = self._session
+            if session is not None:
+                await session.finished()
+                self.num_breaks += 1
+                self._up.clear()
+                self._session = None
+                await session.close()
+            self._session = await self._reopen()
+            self._up.set()
+
+    async def _reopen(self) -> Session:
+        delay = _BACKOFF_S[0]
+        while True:
+            try:
+                return await Session.open(self._urls, self._name, CONNECT_S)
+            except LinkDown:
+                # Many sites lose one broker at the same moment: spread their return.
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+                delay = min(2 * delay, _BACKOFF_S[1])

@@ -1,0 +1,167 @@
+"""Reading the stream of events: in order, contiguous, from a position, through every outage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from broker.api import ask, persist
+from broker.errors import NO_STREAM, ApiError, LinkDown
+from broker.feed import Delivery, Feed
+from broker.link import Link
+from eventlog.chain import Record
+from eventlog.errors import LogDamaged, LogUnavailable
+from eventlog.log import SUBJECT
+
+_BACKOFF_S = (0.05, 1.0)
+_SLICE_S = 0.5  # how long a follower waits for a session before it looks whether it is closed
+
+
+class Reader:
+    """Reads of one process from one stream; `prefix` stands before every subject there."""
+
+    def __init__(
+        self, link: Link, stream: str, prefix: str, patience_s: float, heartbeat_s: float
+    ) -> None:
+        self._link, self._stream, self._prefix = link, stream, prefix
+        self._patience_s, self._heartbeat_s = patience_s, heartbeat_s
+        self._feeds: set[Feed] = set()
+        self._closed = asyncio.Event()
+
+    async def read(self, after: int, subjects: Sequence[str] | None, limit: int) -> list[Record]:
+        """See `EventLog.read`."""
+        filters = self._filters(subjects)
+        if limit < 1 or (not filters and subjects is not None):
+            return []
+        what = f"the log cannot be read after {after}"
+        return await persist(
+            lambda: self._read_once(Cursor(after, whole=subjects is None), filters, limit),
+            self._patience_s,
+            LogUnavailable,
+            what,
+        )
+
+    async def follow(
+        self, after: int, subjects: Sequence[str] | None
+    ) -> AsyncIterator[list[Record]]:
+        """See `EventLog.follow`; ends when the reader is closed."""
+        filters = self._filters(subjects)
+        if not filters and subjects is not None:
+            await self._closed.wait()
+        cursor, delay = Cursor(after, whole=subjects is None), _BACKOFF_S[0]
+        while not self._closed.is_set():
+            try:
+                async with self._feed(cursor, filters, None) as feed:
+                    while not self._closed.is_set():
+                        records = cursor.take(await feed.next(), self._prefix)
+                        delay = _BACKOFF_S[0]
+                        if records and not self._closed.is_set():
+                            yield records
+                        cursor.check()
+            except (LinkDown, ApiError):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), delay)
+                delay = min(2 * delay, _BACKOFF_S[1])
+
+    async def last_sequence(self) -> int:
+        """The stream's last sequence. Raises ApiError, LinkDown, LogDamaged."""
+        return await self._check_stream(0)
+
+    def close(self) -> None:
+        """Followers end."""
+        self._closed.set()
+        for feed in self._feeds:
+            feed.wake()
+
+    async def _read_once(self, cursor: Cursor, filters: list[str], limit: int) -> list[Record]:
+        records: list[Record] = []
+        async with self._feed(cursor, filters, limit) as feed:
+            expected = min(limit, feed.num_pending)
+            while len(records) < expected:
+                records += cursor.take(await feed.next(), self._prefix)
+                if self._closed.is_set():
+                    raise LogUnavailable("the log was closed while it was read; open it again")
+                cursor.check()
+        return records[:limit]
+
+    @contextlib.asynccontextmanager
+    async def _feed(
+        self, cursor: Cursor, filters: list[str], limit: int | None
+    ) -> AsyncIterator[Feed]:
+        session = await self._link.session(_SLICE_S)
+        await self._check_stream(cursor.position)
+        feed = await Feed.open(
+            session,
+            self._stream,
+            filters,
+            cursor.position,
+            limit=limit,
+            heartbeat_s=self._heartbeat_s,
+        )
+        cursor.place = 0
+        self._feeds.add(feed)
+        try:
+            yield feed
+        finally:
+            self._feeds.discard(feed)
+            await feed.close()
+
+    async def _check_stream(self, position: int) -> int:
+        """R19: the stream still holds everything up to our position, and nothing was removed."""
+        try:
+            state = (await ask(self._link, f"STREAM.INFO.{self._stream}"))["state"]
+        except ApiError as error:
+            if error.err_code != NO_STREAM:
+                raise
+            raise LogDamaged(1, f"stream {self._stream} is gone; restore it") from error
+        first, last = int(state["first_seq"]), int(state["last_seq"])
+        if last < position:
+            raise LogDamaged(
+                last + 1, f"the log ends at {last}, but it was read up to {position} before"
+            )
+        if first > 1 or state.get("num_deleted", 0):
+            raise LogDamaged(1 if first > 1 else first, "the broker has lost events; restore it")
+        return last
+
+    def _filters(self, subjects: Sequence[str] | None) -> list[str]:
+        for subject in subjects or ():
+            if not SUBJECT.match(subject):
+                raise ValueError(f"{subject!r} is no subject of a log")
+        return [self._prefix + subject for subject in sorted(set(subjects or ()))]
+
+
+class Cursor:
+    """A position in the log, and whether what comes follows it without a gap.
+
+    `place` is the consumer's count: it shows a message lost on the way (read again from here),
+    the sequence shows one that the stream has lost (damage). A filtered read cannot see the
+    latter by its sequences; its subjects are contiguous by their own links (R16).
+    """
+
+    def __init__(self, position: int, *, whole: bool) -> None:
+        self.position, self.place = position, 0
+        self._whole = whole
+        self._problem: Exception | None = None
+
+    def take(self, deliveries: Sequence[Delivery], prefix: str) -> list[Record]:
+        """The records up to the first one that does not follow; `check` raises the reason."""
+        records: list[Record] = []
+        for delivery in deliveries:
+            if delivery.place != self.place + 1:
+                self._problem = LinkDown(f"a message was lost behind {self.position}")
+                break
+            if self._whole and delivery.sequence != self.position + 1:
+                text = f"it is missing; the next event the broker has is {delivery.sequence}"
+                self._problem = LogDamaged(self.position + 1, text)
+                break
+            self.place, self.position = delivery.place, delivery.sequence
+            subject = delivery.subject.removeprefix(prefix)
+            records.append(Record(delivery.sequence, subject, delivery.time_ns, delivery.data))
+        return records
+
+    def check(self) -> None:
+        """Raises LinkDown where reading must start anew from the position, LogDamaged on a gap."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem

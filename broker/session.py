@@ -1,0 +1,230 @@
+"""One life of a client connection, from connecting to its first break.
+
+The client's own reconnecting is switched off: it would send what was buffered before the break,
+keep pull requests that no server remembers, and stay closed for ever after some errors. Instead a
+session ends at the first break, everything that waits on it fails at once, and `broker.link` opens
+the next one. This is the only file that touches `nats`, whose types are partial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+
+from broker.errors import LinkDown
+
+PING_S = 10
+MAX_PINGS = 2
+FLUSH_S = 5.0  # how long a publish waits for a full buffer to drain
+PENDING_BYTES = 16 << 20  # more than twice the largest message
+_CLOSE_S = 2.0
+_CONNECT_TRIES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
+
+    subject: str
+    reply: str
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def status(self) -> str:
+        return self.headers.get("Status", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish."""
+
+    subject: str
+    data: bytes = b""
+    headers: Mapping[str, str] | None = None
+    reply: str = ""
+
+
+class Session:
+    """A connected client. After `ended` is set every call raises LinkDown."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.max_payload_bytes = 0
+        self.server_id = ""
+        self.problem = "the connection was closed"
+        self._client: Any = Client()
+        self._inbox = ""
+        self._tokens = itertools.count(1)
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._on_end: set[Callable[[], None]] = set()
+
+    @classmethod
+    async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
+        """Connect. Raises LinkDown."""
+        session = cls()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await session._connect(urls, name)
+        except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+            await session.close()
+            known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
+            raise LinkDown(known or str(error) or "no answer in time") from error
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def publish(self, *messages: Outgoing) -> None:
+        """Hand messages to the connection, in order. Raises LinkDown."""
+        # In a task of its own: a cancellation inside the client's publish can be swallowed there.
+        task = asyncio.ensure_future(self._publish(messages))
+        self._sending.add(task)
+        task.add_done_callback(self._sent)
+        await asyncio.shield(task)
+
+    async def request(self, *messages: Outgoing, timeout_s: float = 5.0) -> Message:
+        """Publish messages, the last with a reply subject; its answer. Raises LinkDown: also
+        when nobody listens there, or no answer comes in time."""
+        token = str(next(self._tokens))
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        last = messages[-1]
+        asking = Outgoing(last.subject, last.data, last.headers, f"{self._inbox}.{token}")
+        try:
+            await self.publish(*messages[:-1], asking)
+            async with asyncio.timeout(timeout_s):
+                message = await future
+        except TimeoutError as error:
+            raise LinkDown(f"no answer within {timeout_s:g} s") from error
+        finally:
+            self._waiting.pop(token, None)
+            future.cancel()
+        if message.status == "503":
+            raise LinkDown("the broker does not serve its streams now")
+        return message
+
+    async def listen(self, take: Callable[[Message], None]) -> Listener:
+        """Hand every message of a new inbox to `take`. Raises LinkDown."""
+        inbox = str(self._client.new_inbox())
+
+        async def receive(raw: Any) -> None:
+            take(_message(raw))
+
+        try:
+            subscription = await self._client.subscribe(f"{inbox}.*", cb=receive)
+        except (nats.errors.Error, OSError) as error:
+            raise LinkDown(str(error)) from error
+        return Listener(inbox, subscription)
+
+    def call_at_end(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the session ends, unless `forget_at_end` comes first."""
+        self._on_end.add(wake)
+        if self.ended.is_set():
+            wake()
+
+    def forget_at_end(self, wake: Callable[[], None]) -> None:
+        self._on_end.discard(wake)
+
+    async def finished(self) -> None:
+        """Return after the first break, also where the client's own closing hangs on it."""
+        while not (self.ended.is_set() or self._client.is_closed):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), 1.0)
+        self._end()
+
+    async def close(self) -> None:
+        """End the session, in bounded time."""
+        self._end()
+        closing = asyncio.ensure_future(self._client.close())
+        await asyncio.wait({closing}, timeout=_CLOSE_S)
+        self._abort()
+        closing.cancel()
+        await asyncio.gather(closing, *self._sending, return_exceptions=True)
+
+    async def _connect(self, urls: Sequence[str], name: str) -> None:
+        async def on_error(error: Exception) -> None:
+            self.problem = str(error) or type(error).__name__
+
+        async def on_closed() -> None:
+            self._end()
+
+        await self._client.connect(
+            servers=list(urls),
+            name=name,
+            error_cb=on_error,
+            closed_cb=on_closed,
+            allow_reconnect=False,
+            max_reconnect_attempts=_CONNECT_TRIES,
+            reconnect_time_wait=0.1,
+            connect_timeout=2,
+            ping_interval=PING_S,
+            max_outstanding_pings=MAX_PINGS,
+            pending_size=PENDING_BYTES,
+            flush_timeout=FLUSH_S,
+        )
+        self.max_payload_bytes = int(self._client.max_payload)
+        self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))
+        self._inbox = str(self._client.new_inbox())
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
+
+    async def _publish(self, messages: Sequence[Outgoing]) -> None:
+        for message in messages:
+            if self.ended.is_set():
+                raise LinkDown(self.problem)
+            headers = dict(message.headers) if message.headers else None  # the client changes it
+            try:
+                await self._client.publish(
+                    message.subject, message.data, reply=message.reply, headers=headers
+                )
+            except (nats.errors.Error, OSError) as error:
+                raise LinkDown(str(error) or type(error).__name__) from error
+
+    async def _take_reply(self, raw: Any) -> None:
+        future = self._waiting.get(str(raw.subject).rpartition(".")[2])
+        if future is not None and not future.done():
+            future.set_result(_message(raw))
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where whoever sent it was cancelled
+
+    def _end(self) -> None:
+        self.ended.set()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(LinkDown(self.problem))
+        for wake in self._on_end:
+            wake()
+
+    def _abort(self) -> None:
+        """Cut the socket: closing a dead link gently can wait for minutes."""
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A subscription to one inbox: replies go to `<inbox>.<anything>`."""
+
+    inbox: str
+    _subscription: Any
+
+    async def stop(self) -> None:
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await self._subscription.unsubscribe()
+
+
+def _message(raw: Any) -> Message:
+    headers = {str(getattr(key, "value", key)): str(v) for key, v in (raw.headers or {}).items()}
+    return Message(str(raw.subject), str(raw.reply), headers, bytes(raw.data))

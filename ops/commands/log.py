@@ -1,0 +1,233 @@
+"""`atoll log`: look at, follow, export, import and verify the log of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ops import exits
+from ops.output import broker_option, file_or_run, json_option, print_json, say
+
+if TYPE_CHECKING:
+    from eventlog.chain import Record
+    from eventlog.export import ExportSummary
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def log() -> None:
+    """Show, follow, export, import and verify logs.
+
+    A FILE is an exported log. It needs no broker and no run: whatever is in it can be shown,
+    verified and audited anywhere.
+    """
+
+
+@log.command()
+@click.argument("target", metavar="RUN|FILE")
+@click.option("--after", default=0, metavar="N", help="Only events behind sequence N.")
+@click.option("--type", "types", multiple=True, help="Only this type; may be given again.")
+@click.option("--source", "sources", multiple=True, help="Only this source, such as site.a.")
+@broker_option
+@json_option
+def show(
+    target: str,
+    after: int,
+    types: tuple[str, ...],
+    sources: tuple[str, ...],
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Print the events of a run, or of an exported log, one a line.
+
+    Of a damaged file, every event before the damage is printed; then it ends with exit code 3.
+    """
+    printer = _Printer(as_json, after, types, sources)
+    found = file_or_run(target)
+    if isinstance(found, Path):
+        from eventlog.export import read_export
+
+        printer.print(read_export(found))
+    else:
+        asyncio.run(_show_run(found, broker, printer))
+
+
+async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
+    from eventlog.export import to_end
+    from ops.connect import opened_log
+
+    async with opened_log(run, broker) as log:
+        async for records in to_end(log, printer.after):
+            printer.print(records)
+
+
+@log.command()
+@click.argument("run")
+@click.option("--lines", default=10, show_default=True, metavar="N", help="Begin N events back.")
+@broker_option
+@json_option
+def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+    """Print the events of a run as they come, until Ctrl-C.
+
+    An outage of the broker is survived: it goes on where it was.
+    """
+    asyncio.run(_tail(run, lines, broker, as_json))
+
+
+async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+    from ops.connect import opened_log
+
+    async with opened_log(run, broker) as log:
+        after = max(0, await log.last_sequence() - lines)
+        printer = _Printer(as_json)
+        async for records in log.follow(after):
+            printer.print(records)
+
+
+@log.command()
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; by default below ATOLL_HOME.",
+)
+@click.option("--blobs", is_flag=True, help="With parameters, deltas, updates and snapshots.")
+@broker_option
+@json_option
+def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_json: bool) -> None:
+    """Write a run's log to one file, each event chained by digest.
+
+    With --blobs the file can be audited down to every version's parameters.
+    """
+    from ops.home import Home
+
+    target = output or Home.find().export(run)
+    summary = asyncio.run(_export(run, target, blobs, broker))
+    if as_json:
+        print_json(
+            {
+                "run": summary.run,
+                "log_file": str(target),
+                "events": summary.num_records,
+                "last_sequence": summary.last_sequence,
+                "log_digest": summary.log_digest,
+                "blobs": summary.num_blobs,
+                "bytes": summary.num_bytes,
+            }
+        )
+    else:
+        held = f"{summary.num_records:,} events, {summary.num_blobs} blobs"
+        say(f"{held}, {summary.num_bytes:,} bytes")
+        click.echo(target)
+
+
+async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) -> ExportSummary:
+    from ops.connect import opened_blobs, opened_log
+    from ops.logfile import export
+
+    async with opened_log(run, broker) as log:
+        if not with_blobs:
+            return await export(log, None, target)
+        async with opened_blobs(run, broker) as blobs:
+            return await export(log, blobs, target)
+
+
+@log.command()
+@click.argument("file", type=_FILE)
+@json_option
+def verify(file: Path, as_json: bool) -> None:
+    """Check every byte of an exported log against its digests.
+
+    Exit code 1 where anything is not what was exported, naming the first wrong sequence. What the
+    events mean is checked by `atoll audit`.
+    """
+    from ops.logfile import verify
+
+    found = verify(file)
+    problem = found.problem
+    if as_json:
+        print_json(
+            {
+                "file": str(file),
+                "run": found.run,
+                "ok": problem is None,
+                "last_sequence": found.last_sequence,
+                "log_digest": found.log_digest,
+                "blobs": found.num_blobs,
+                "problem": problem and {"sequence": problem.sequence, "what": problem.what},
+            }
+        )
+    elif problem:
+        click.echo(f"{file}: {problem}")
+    else:
+        click.echo(
+            f"{file}: run {found.run}, {found.last_sequence:,} events, {found.num_blobs} blobs, "
+            f"whole; log digest {found.log_digest}"
+        )
+    if problem:
+        raise click.exceptions.Exit(exits.VIOLATION)
+
+
+@log.command("import")
+@click.argument("file", type=_FILE)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to keep it; by default below ATOLL_HOME.",
+)
+@json_option
+def import_(file: Path, folder: Path | None, as_json: bool) -> None:
+    """Verify an exported log and keep it on this machine, its blobs beside it.
+
+    It stays the same history: sequences, times and digests are those of the run it was exported
+    from. It cannot be continued.
+    """
+    from eventlog.export import read_header
+    from ops.home import Home
+    from ops.logfile import import_file
+
+    run = read_header(file)
+    target = import_file(file, folder or Home.find().imported(run))
+    if as_json:
+        print_json({"run": run, "log_file": str(target), "blobs": str(target.parent / "blobs")})
+    else:
+        click.echo(target)
+
+
+class _Printer:
+    """Prints those records that were asked for."""
+
+    def __init__(
+        self,
+        as_json: bool,
+        after: int = 0,
+        types: Iterable[str] = (),
+        sources: Iterable[str] = (),
+    ) -> None:
+        self.after = after
+        self._as_json, self._types, self._sources = as_json, set(types), set(sources)
+
+    def print(self, records: Iterable[Record]) -> None:
+        """One line a record."""
+        from eventlog.codec import decode
+        from ops import describe
+
+        for record in records:
+            if record.sequence <= self.after:
+                continue
+            if self._sources and record.subject not in self._sources:
+                continue
+            entry = decode(record)
+            if self._types and (entry.envelope is None or entry.envelope.type not in self._types):
+                continue
+            if self._as_json:
+                print_json(describe.as_json(entry))
+            else:
+                click.echo(describe.as_line(entry))

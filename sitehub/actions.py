@@ -1,0 +1,63 @@
+"""What a hub may do: the shell carries these out, the logic chooses them.
+
+logic.actions(now) -> [Action, ...]      shell does each, and reports back by logic.on_...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from eventlog.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrainer:
+    """Start a trainer process; `on_ready` or `on_trainer_gone` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """One command for the trainer; one `on_answer` follows."""
+
+    command: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append these to the site's subject as one batch; `on_appended` follows, or `on_overtaken`
+    where another writer was faster and everything before is folded."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fetch a blob into the work folder under its digest; `on_fetched` or `on_missing` follows."""
+
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Store a file of the work folder as a blob; `on_stored` follows."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Remove files of the work folder that are no longer needed."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """End the process with this exit code and say why."""
+
+    code: int
+    reason: str
+
+
+Action = StartTrainer | Tell | Append | Fetch | Store | Drop | Leave

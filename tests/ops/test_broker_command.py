@@ -1,0 +1,81 @@
+"""`atoll broker serve` with real processes: ready when it says so, gone when it is told to go."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SERVE = [sys.executable, "-c", "from ops.cli import main; main()", "broker", "serve", "--json"]
+
+
+def serve(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the command on a store directory."""
+    return subprocess.Popen(
+        [*SERVE, "--dir", str(folder), *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def address(process: subprocess.Popen[str]) -> tuple[str, int]:
+    """Host and port that the command printed when it was ready."""
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+    host, _, port = url.removeprefix("nats://").partition(":")
+    return host, int(port)
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = serve(tmp_path / "store")
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_is_ready_when_it_prints_its_url_and_gone_after_a_signal(
+    serving: subprocess.Popen[str], number: int, code: int
+) -> None:
+    where = address(serving)
+    with socket.create_connection(where, timeout=5) as connection:
+        assert connection.recv(5) == b"INFO "  # a NATS server speaks first
+    serving.send_signal(number)
+    _, said = serving.communicate(timeout=30)
+    assert serving.returncode == code
+    assert "Traceback" not in said
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(where, timeout=5)
+
+
+def test_a_second_broker_on_one_directory_is_refused_as_temporary(
+    serving: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    address(serving)
+    second = serve(tmp_path / "store")
+    out, said = second.communicate(timeout=30)
+    assert (second.returncode, out, len(said.splitlines())) == (75, "", 1)
+    assert "already" in said
+
+
+def test_a_taken_port_is_named_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        process = serve(tmp_path / "store", "--port", str(port))
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, len(said.splitlines())) == (3, "", 1)
+    assert str(port) in said and "in use" in said
