@@ -28,7 +28,7 @@ from eventlog.events import (
 )
 from leases.progress import share_done
 from leases.rows import Block, Incarnation
-from leases.states import LEASED, TRAINED, TRAINING
+from leases.states import LEASED, TRAINED, TRAINING, is_void
 from leases.view import View
 from sitehub.actions import Action, Append, Drop, Fetch, Leave, StartTrainer, Store, Tell
 
@@ -104,7 +104,7 @@ class HubLogic:
     def on_entry(self, entry: Entry, void: str) -> None:
         """An event was folded. Refusals and reclaims of our own work need an answer."""
         event = entry.event
-        if void or self.incarnation is None:
+        if is_void(void) or self.incarnation is None:
             return
         if isinstance(event, DeltaRefused) and event.site == self.site:
             delta = self.view.delta(event.delta[0])
@@ -112,7 +112,9 @@ class HubLogic:
                 self._rebase = bool(self._rebase) or event.values
         if isinstance(event, LeaseReclaimed) and event.incarnation == self.incarnation:
             named = set(event.blocks)
-            if named & {(epoch, block) for epoch, block, _ in self._done | self._claimed}:
+            started = any(block.state != LEASED for block in self._held())  # these were left to us
+            mine = {(epoch, block) for epoch, block, _ in self._done | self._claimed}
+            if named & mine and not started:
                 self._discard = True
                 self._rebase = bool(self._rebase)
                 self._forget_work()
