@@ -33,6 +33,12 @@ from tests.support.scenario import Scenario, finish, name
 SITES = ("a", "b", "c")
 DIGESTS = (name("p"), name("m"), name("r"))
 HONEST = (
+    "advance",
+    "advance",
+    "advance",
+    "advance",
+    "advance",
+    "advance",
     "policy", "policy", "policy", "tick", "join", "apply", "start", "complete", "deliver", "work",
     "work", "work", "cut", "commit", "refuse", "steal", "reclaim", "depart", "elect", "zombie",
     "leave", "say", "repeat", "pause", "resume",
@@ -107,7 +113,7 @@ class Player:
             self._decide(LeaseReclaimed.model_validate(fields))
 
     def depart(self, site: str, x: int, y: int) -> None:
-        if site in self.run.sites:
+        if site in self.run.sites and y % 2:
             self.old.append((site, self.run.sites[site]))
             self.run.depart(site)
 
@@ -142,6 +148,14 @@ class Player:
     def stale(self, site: str, x: int, y: int) -> None:
         if self.run.view.deltas("undecided") and self.run.view.round():
             self.run.decide(self.run.closing(), term=x + 1)
+
+    def advance(self, site: str, x: int, y: int) -> None:
+        """Most of a round, as it goes where nothing goes wrong."""
+        self.policy(site, x, 3)
+        for one in SITES[: x % 3 + 1]:
+            for _ in range(3):
+                self.work(one, 1, 1)
+        self.policy(site, x, y)
 
     # -- sites ------------------------------------------------------------------------------------
 
@@ -205,7 +219,7 @@ class Player:
     # -- others, and nobody -----------------------------------------------------------------------
 
     def pause(self, site: str, x: int, y: int) -> None:
-        if y % 3 == 0:
+        if y % 6 == 0:
             self.run.operator(RunPaused(reason="a break"))
 
     def resume(self, site: str, x: int, y: int) -> None:
