@@ -138,7 +138,8 @@ class Session:
         """Return after the first break, also where the client's own closing hangs on it."""
         while not (self.ended.is_set() or self._client.is_closed):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self.ended.wait()
         self._end()
 
     async def close(self) -> None:
