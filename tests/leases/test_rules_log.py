@@ -95,7 +95,9 @@ def test_r1_the_fold_bears_numbers_beyond_what_its_database_holds(huge: int) -> 
         "data": {"epoch": 0, "block": 0, "lease": [huge, "x"]},
     }  # fmt: skip
     assert run.raw("site.a", pack(wire)) != ""
-    assert run.raw("site.a", pack({**wire, "n": 4, "incarnation": [huge, "x"]})) != ""
+    lease = {"epoch": 0, "block": 0, "lease": run.lease(0, 0)}
+    absurd = {**wire, "n": run.view.pen("site.a")[0] + 1, "data": lease, "incarnation": [huge, "x"]}
+    assert run.raw("site.a", pack(absurd)) != ""
     departed = {"incarnation": (huge, "x"), "site": "a", "code": "lost", "reason": "gone"}
     event = SiteDeparted.model_construct(**departed)
     assert run.forged(COORDINATOR, event) != ""
