@@ -33,6 +33,7 @@ from eventlog.writer import Stamp, Writer
 from leases.progress import target_reached
 from leases.view import View
 from outer.rounds import Facts, Verdict, decide
+from outer.waiting import owed
 from outer.workshop import Workshop
 
 log_ = logging.getLogger("atoll.coordinator")
@@ -59,21 +60,6 @@ class Standby:
         if self.since is None:
             self.since = now
         return now - self.since >= patience_s
-
-
-def owed(view: View) -> bool:
-    """Whether a coordinator is needed: a live site waits for ticks, or an answer is due."""
-    run = view.run()
-    if run.state in ("none", "finished"):
-        return False
-    return bool(
-        run.live
-        or view.waiting_joins()
-        or view.deltas("undecided", "cut", "void")
-        or view.round_is_cut()
-        or run.state == "stopping"
-        or target_reached(view.db)
-    )
 
 
 @dataclass(slots=True)
