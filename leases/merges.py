@@ -156,7 +156,8 @@ def _missing(
         "SELECT block FROM audit_quarantined WHERE epoch = ?1 ORDER BY block",
         (epoch,),
     )
-    num, first, expected = 0, [], 0
+    num, expected = 0, 0
+    first: list[tuple[int, int]] = []
     for block in (*(row[0] for row in done), index.num_blocks):
         gap = range(expected, min(block, index.num_blocks))
         num += len(gap)

@@ -27,19 +27,18 @@ from leases.anchors import violation
 from leases.blocks import BlockIndex
 from leases.view import View
 
-# Types that another source can overtake (the module text of `leases.audit`).
-OVERTAKABLE = frozenset(
-    {
-        "lease.granted",
-        "lease.reclaimed",
-        "lease.stolen",
-        "round.opened",
-        "run.finished",
-        "run.paused",
-        "site.admitted",
-        "site.refused",
-    }
-)
+# Decisions that another source can overtake, and with what (the module text of `leases.audit`).
+_HALTS = frozenset({"run.paused", "run.resumed", "run.stopped"})
+OVERTAKABLE: dict[str, frozenset[str]] = {
+    "lease.granted": frozenset({"site.departing", "run.paused", "run.stopped"}),
+    "lease.reclaimed": frozenset({"block.started", "block.completed", "delta.published"}),
+    "lease.stolen": frozenset({"block.started"}),
+    "round.opened": _HALTS,
+    "run.finished": frozenset({"delta.published"}),
+    "run.paused": _HALTS,
+    "site.admitted": frozenset({"site.joined"}),
+    "site.refused": frozenset({"site.joined"}),
+}
 
 # Which promise a void decision of a type breaks, and by which rule it is void.
 BROKEN: dict[str, tuple[str, str]] = {
@@ -67,7 +66,9 @@ CREATE TABLE audit_pen (
     term INTEGER NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, last INTEGER NOT NULL,
     folded INTEGER NOT NULL
 );
-CREATE TABLE audit_spoke (subject TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE audit_spoke (
+    subject TEXT NOT NULL, type TEXT NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (subject, type)
+) WITHOUT ROWID;
 """
 
 Count = Callable[[sqlite3.Connection, Entry], None]
@@ -131,9 +132,9 @@ def _report(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     if void:
         return
     db.execute(
-        "INSERT INTO audit_spoke VALUES (?, ?) ON CONFLICT (subject) DO UPDATE SET "
+        "INSERT INTO audit_spoke VALUES (?, ?, ?) ON CONFLICT (subject, type) DO UPDATE SET "
         "last = excluded.last",
-        (record.subject, record.sequence),
+        (record.subject, event.type, record.sequence),
     )
     if kind == SITE:
         anchors.seen(db, record, envelope)
@@ -157,14 +158,17 @@ def _known(db: sqlite3.Connection, entry: Entry) -> bool:
 def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     """An event on the coordinator's subject: judged as written, unless its term had ended."""
     sequence, envelope, event = entry.record.sequence, entry.envelope, entry.event
-    if envelope is None or event is None:
-        what = f"a decision cannot be read: {entry.problem}"
-        rule = "R17" if entry.newer else "R6"
-        violation(db, "P3", rule, sequence, what + ("; upgrade atoll" if entry.newer else ""))
-        return
-    term, stale = _follow_pen(db, sequence, envelope, isinstance(event, CoordinatorElected))
+    if envelope is None or envelope.source != COORDINATOR:
+        why = entry.problem or f"its payload says source {envelope.source if envelope else '?'}"
+        return violation(db, "P4", "R6", sequence, f"this is no decision of the coordinator: {why}")
+    claims = isinstance(event, CoordinatorElected)
+    term, stale = _follow_pen(db, sequence, envelope, claims)
     if stale:
         return
+    if event is None:
+        advice = "; upgrade atoll" if entry.newer else ""
+        what = f"a decision cannot be judged: {entry.problem}{advice}"
+        return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what)
     before = _num_violations(db)
     _hold_against_promises(db, entry, void)
     moves = _MOVES.get(event.type)
@@ -175,7 +179,7 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     if event.type in OVERTAKABLE and _overtaken(db, entry, void):
         return
     promise, rule = BROKEN.get(event.type, ("P3", "R1"))
-    if envelope.term != term and not isinstance(event, CoordinatorElected):
+    if envelope.term != term and not claims:
         promise, rule = "P1", "R5"
     violation(db, promise, rule, sequence, f"{event.type} is void: {void}")
 
@@ -206,7 +210,6 @@ def _follow_pen(
 def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     """Cuts, commits and closes are judged as they were written, void or not."""
     sequence, event = entry.record.sequence, entry.event
-    index = _index(db)
     if isinstance(event, RoundClosed):
         merges.closed(db, entry)
     elif isinstance(event, RoundCommitted):
@@ -214,8 +217,10 @@ def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> N
         anchors.attested(db, sequence, event)
         if not void:
             anchors.stepped(db, sequence, event)
-    elif isinstance(event, EpochClosed) and index is not None:
-        merges.epoch_closed(db, entry, index)
+    elif isinstance(event, EpochClosed):
+        index = _index(db)
+        if index is not None:
+            merges.epoch_closed(db, entry, index)
     elif isinstance(event, RunFinished) and not void:
         anchors.finished(db, sequence, event)
     elif isinstance(event, CoordinatorTick | CoordinatorElected):
@@ -223,20 +228,19 @@ def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> N
 
 
 def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:
-    """Whether the operator or the site concerned said something that counts since the coordinator's
-    previous append. A grant of blocks that are not available cannot be excused so (R2)."""
+    """Whether the operator or the site concerned said what made the decision void, and said it
+    since the coordinator's previous append."""
     event = entry.event
     assert event is not None
     if event.type == "lease.granted" and void.startswith("in part"):
-        return False
+        return False  # R2: only the coordinator makes blocks available, or not
     (folded,) = db.execute("SELECT folded FROM audit_pen").fetchone()
-    site = getattr(event, "site", None)
-    subject = f"{SITE}.{site}" if site else f"{SITE}.%"
-    row = db.execute(
-        "SELECT max(last) FROM audit_spoke WHERE subject = ? OR subject LIKE ?",
-        (OPERATOR, subject),
-    ).fetchone()
-    return row[0] is not None and row[0] > cast(int, folded)
+    subjects = {OPERATOR, f"{SITE}.{getattr(event, 'site', '')}"}
+    spoke = db.execute("SELECT subject, type FROM audit_spoke WHERE last > ?", (folded,)).fetchall()
+    return any(
+        kind in OVERTAKABLE[event.type] and (subject in subjects or not getattr(event, "site", ""))
+        for subject, kind in spoke
+    )
 
 
 def _index(db: sqlite3.Connection) -> BlockIndex | None:
