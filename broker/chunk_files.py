@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from eventlog.blobs import CHUNK_BYTES
 
@@ -23,43 +22,37 @@ def hash_chunk(chunk: bytes) -> bytes:
     return hashlib.sha256(chunk).digest()
 
 
-class ChunkFile:
-    """The part file `<target>.part`: filled in any order, kept when it is left half done, moved
-    over the target by `finish`. A context manager that closes its handle."""
+class PartFile:
+    """The file `<target>.part`: filled in any order, kept when it is left half done, moved over
+    the target by `finish`.
+
+    Each call opens the file for itself: a thread whose caller was cancelled may still be writing,
+    and must not meet a closed handle, or another file under its number.
+    """
 
     def __init__(self, target: Path) -> None:
         self._target = target
-        self._path = target.with_name(target.name + ".part")
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._writing = 0
+        self.path = target.with_name(target.name + ".part")
 
-    def read(self, index: int) -> bytes:
-        return os.pread(self._handle, CHUNK_BYTES, index * CHUNK_BYTES)
+    def open(self, digests: Sequence[bytes]) -> set[int]:
+        """Make the file, or take up the one that is there: the indices of the chunks that it
+        holds already, each checked by its sha256."""
+        self.path.touch()
+        with self.path.open("rb") as file:
+            return {
+                i
+                for i, digest in enumerate(digests)
+                if hash_chunk(file.read(CHUNK_BYTES)) == digest
+            }
 
     def write(self, chunk: bytes, index: int) -> None:
-        view, offset = memoryview(chunk), index * CHUNK_BYTES
-        while view:
-            written = os.pwrite(self._handle, view, offset)
-            view, offset = view[written:], offset + written
+        with self.path.open("r+b") as file:
+            file.seek(index * CHUNK_BYTES)
+            file.write(chunk)
 
     def finish(self, num_bytes: int) -> None:
         """Cut to its length, make it durable, and let it appear as the target."""
-        os.ftruncate(self._handle, num_bytes)
-        os.fsync(self._handle)
-        os.replace(self._path, self._target)
-
-    def __enter__(self) -> ChunkFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._handle)
-
-
-def held_chunks(part: ChunkFile, digests: Sequence[bytes]) -> set[int]:
-    """Indices of the chunks that a part file holds already, each checked by its digest."""
-    return {i for i, digest in enumerate(digests) if hash_chunk(part.read(i)) == digest}
+        with self.path.open("r+b") as file:
+            file.truncate(num_bytes)
+            os.fsync(file.fileno())
+        os.replace(self.path, self._target)

@@ -1,7 +1,7 @@
 """`BlobStore` on JetStream: a stream of chunks beside the run's stream of events.
 
-Chunk i of a blob is the one message of `atoll.<run>.blob.<digest>.<i>`, and `...<digest>.meta`, which
-is written last, holds the length and the chunks' digests. Every message expects its subject to be
+Chunk i of a blob is the one message of `atoll.<run>.blob.<digest>.<i>`. `...<digest>.meta`, written
+last, holds the length and the chunks' digests. Every message expects its subject to be
 empty, so nothing is ever stored twice. Chunks travel in a window over links of their own.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from broker.api import ask, parse, persist
 from broker.appender import EXPECTED
-from broker.chunk_files import ChunkFile, hash_chunk, held_chunks, read_chunk
+from broker.chunk_files import PartFile, hash_chunk, read_chunk
 from broker.connection import Connection
 from broker.errors import NO_STREAM, WRONG_LAST_SEQUENCE, ApiError, LinkDown
 from broker.session import Outgoing
@@ -27,8 +27,8 @@ from eventlog.codec import pack, unpack
 from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable, EventInvalid
 
 WINDOW = (16 << 20) // CHUNK_BYTES  # chunks of one store in memory and on the way
-PATIENCE_S = 60.0  # how long a chunk is tried
-_CHUNK_S = 20.0  # how long an answer about one chunk may take
+PATIENCE_S = 120.0  # how long a chunk is tried
+_CHUNK_S = 60.0  # how long a window may take on a slow link; a broken one is noticed before
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DIGEST_BYTES = 32
 
@@ -107,10 +107,10 @@ class JetStreamBlobs:
             raise BlobMissing(f"blob {digest} is not in run {self.run!r}")
         meta = Meta.decode(data, digest)
         try:
-            with ChunkFile(target) as part:
-                held = await asyncio.to_thread(held_chunks, part, meta.chunks)
-                await self._get_chunks(digest, meta, part, held, progress)
-                await asyncio.to_thread(part.finish, meta.num_bytes)
+            part = PartFile(target)
+            held = await asyncio.to_thread(part.open, meta.chunks)
+            await self._get_chunks(digest, meta, part, held, progress)
+            await asyncio.to_thread(part.finish, meta.num_bytes)
         except OSError as error:
             raise BlobUnavailable(f"{target} cannot be written: {error}") from error
         if progress:
@@ -159,7 +159,7 @@ class JetStreamBlobs:
         self,
         digest: str,
         meta: Meta,
-        part: ChunkFile,
+        part: PartFile,
         held: set[int],
         progress: Progress | None,
     ) -> None:

@@ -12,6 +12,7 @@ from broker.session import Message, Outgoing, Session
 
 CONNECT_S = 3.0
 _BACKOFF_S = (0.1, 2.0)
+_SESSION_S = 0.5  # a request waits no longer for a link; whoever has more patience tries again
 
 
 class Link:
@@ -55,8 +56,8 @@ class Link:
         raise LinkDown("the connection is closed" if self._closed else "the broker is away")
 
     async def request(self, *messages: Outgoing, timeout_s: float = 5.0) -> Message:
-        """See `Session.request`; waits for a session within the same time. Raises LinkDown."""
-        session = await self.session(timeout_s)
+        """See `Session.request`. Raises LinkDown, soon where there is no session."""
+        session = await self.session(_SESSION_S)
         return await session.request(*messages, timeout_s=timeout_s)
 
     async def close(self) -> None:

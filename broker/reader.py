@@ -120,9 +120,15 @@ class Reader:
             raise LogDamaged(
                 last + 1, f"the log ends at {last}, but it was read up to {position} before"
             )
-        if first > 1 or state.get("num_deleted", 0):
-            raise LogDamaged(1 if first > 1 else first, "the broker has lost events; restore it")
+        if first > 1:
+            raise LogDamaged(1, f"the broker has lost the events before {first}; restore them")
+        if state.get("num_deleted", 0):
+            raise LogDamaged(await self._first_deleted(), "the broker has lost it; restore it")
         return last
+
+    async def _first_deleted(self) -> int:
+        info = await ask(self._link, f"STREAM.INFO.{self._stream}", {"deleted_details": True})
+        return min(map(int, info["state"].get("deleted") or [1]))
 
     def _filters(self, subjects: Sequence[str] | None) -> list[str]:
         for subject in subjects or ():

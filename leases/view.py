@@ -153,6 +153,15 @@ class View:
             )
         )
 
+    def undecided_tokens(self, incarnation: int) -> int:
+        """Tokens of an incarnation that are delivered and not yet merged."""
+        row = self._one(
+            "SELECT coalesce(sum(tokens), 0) FROM deltas WHERE incarnation = ? "
+            "AND state IN ('undecided', 'cut')",
+            incarnation,
+        )
+        return int(row[0])
+
     def delta(self, seq: int) -> Delta | None:
         found = self._deltas("WHERE seq = ?", seq)
         return found[0] if found else None

@@ -24,11 +24,13 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 def stride(num_sequences: int) -> int:
     """The step from one position's sequence to the next one's: the number nearest to n times
-    0.618... from below that has no factor in common with n."""
-    step = max(1, int(num_sequences * _GOLDEN))
-    while math.gcd(step, num_sequences) != 1:
-        step -= 1
-    return step
+    0.618... that has no factor in common with n (of two equally near, the larger)."""
+    best = round(num_sequences * _GOLDEN)
+    for distance in range(num_sequences):
+        for step in (best + distance, best - distance):
+            if 0 < step < num_sequences and math.gcd(step, num_sequences) == 1:
+                return step
+    return 1  # a single sequence
 
 
 def sequences_of_block(block: int, block_sequences: int, num_sequences: int) -> list[int]:

@@ -73,14 +73,15 @@ def sample(
     num_tokens: int,
     seed: int,
     *,
+    end_of_document: int = 0,
     temperature: float = 0.8,
     top_k: int = 40,
 ) -> str:
     """Text that continues `prompt` by up to `num_tokens` tokens (fewer where the document ends),
     the prompt included; drawn from the `top_k` likeliest tokens. Equal seeds give equal texts on
-    one machine. An empty prompt begins a document."""
-    end = tokenizer.token_to_id("<|endoftext|>") or 0
-    ids = tokenizer.encode(prompt, add_special_tokens=False).ids or [end]
+    one machine. `end_of_document` is the token's id in the data's manifest, by which an empty
+    prompt begins."""
+    ids = tokenizer.encode(prompt, add_special_tokens=False).ids or [end_of_document]
     window = int(getattr(model.config, "max_position_embeddings", len(ids) + num_tokens))
     device, was_training = next(model.parameters()).device, model.training
     generator = torch.Generator().manual_seed(seed)
@@ -92,7 +93,7 @@ def sample(
             values, tokens = torch.topk(logits / temperature, min(top_k, len(logits)))
             pick = torch.multinomial(torch.softmax(values, 0), 1, generator=generator)
             ids.append(int(tokens[pick]))
-            if ids[-1] == end:
+            if ids[-1] == end_of_document:
                 break
     model.train(was_training)
     text: str = tokenizer.decode(ids, skip_special_tokens=True)

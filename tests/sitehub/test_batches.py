@@ -33,11 +33,19 @@ def test_blocks_of_an_epoch_hold_each_sequence_once(num_sequences: int, block: i
 @given(st.integers(200, 100_000))
 def test_a_block_is_spread_over_the_corpus(num_sequences: int) -> None:
     """64 neighbours by the golden ratio leave no gap of a tenth of the corpus (the three-gap
-    theorem gives 2.7 % for the exact ratio; the stride is near it)."""
+    theorem gives 2.7 % for the exact ratio; a coprime stride is only near it)."""
     places = sorted(sequences_of_block(0, 64, num_sequences))
     gaps = [b - a for a, b in zip(places, [*places[1:], places[0] + num_sequences], strict=True)]
     assert max(gaps) < num_sequences / 10
-    assert math.gcd(stride(num_sequences), num_sequences) == 1
+
+
+@given(st.integers(2, 5000))
+def test_stride_is_coprime_and_none_is_nearer_to_the_golden_ratio(num_sequences: int) -> None:
+    golden = num_sequences * (math.sqrt(5) - 1) / 2
+    coprime = [s for s in range(1, num_sequences) if math.gcd(s, num_sequences) == 1]
+    nearest = min(abs(s - golden) for s in coprime)
+    assert stride(num_sequences) in coprime
+    assert abs(stride(num_sequences) - golden) <= nearest + 1  # nearest to the rounded product
 
 
 def test_batches_hold_inputs_and_the_tokens_after_them(corpus: Corpus) -> None:

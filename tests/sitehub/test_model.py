@@ -66,6 +66,7 @@ def test_initial_parameters_depend_on_the_seed_alone() -> None:
         ({"model_type": 3}, "model_type = 3"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_mistake_in_the_table_is_refused_in_one_line(change: dict[str, Any], named: str) -> None:
     with pytest.raises(ModelInvalid, match=named) as raised:
         build_model(TABLE | change, 300, 0)

@@ -23,6 +23,13 @@ def trained_loss(hub: Hub, corpus: Corpus) -> float:
     return loss
 
 
+def num_threads(pid: int) -> int:
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.is_dir():
+        pytest.skip("threads are counted in /proc")
+    return len(list(tasks.iterdir()))
+
+
 def test_two_forked_trainers_and_a_fresh_process_train_alike(
     start_hub: StartHub, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,14 +56,12 @@ def test_forked_trainer_may_use_more_threads_than_its_parent(
 ) -> None:
     hub = start_hub(threads=2)
     assert math.isfinite(trained_loss(hub, corpus))
-    assert len(os.listdir(f"/proc/{hub.trainer.pid}/task")) > 2  # it, the listener, OpenMP's
+    assert num_threads(hub.trainer.pid) > 2  # it, the listener, OpenMP's
 
 
 def test_parent_has_one_thread(preload: str) -> None:
     pid = ask(preload, {"ping": True})["pid"]
-    if not Path(f"/proc/{pid}/task").is_dir():
-        pytest.skip("threads are counted in /proc")
-    assert len(os.listdir(f"/proc/{pid}/task")) == 1
+    assert num_threads(pid) == 1
 
 
 def test_wrong_arguments_end_the_child_and_not_the_parent(

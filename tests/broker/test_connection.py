@@ -1,0 +1,75 @@
+"""The connection: found wanting at once, healed by itself later."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.connection import connect
+from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
+from broker.server import BrokerServer
+from broker.session import Outgoing
+from broker.settings import ServerSettings
+from tests.support.proxy import proxied
+
+
+async def test_no_broker_at_the_url_is_said_within_seconds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=f"nats://127.0.0.1:{port}") as caught:
+        await connect(f"nats://127.0.0.1:{port}", name="tests")
+    assert time.monotonic() - start < 5
+    assert "\n" not in str(caught.value)
+
+
+async def test_somebody_who_accepts_and_says_nothing_is_no_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        start = time.monotonic()
+        with pytest.raises(BrokerUnreachable):
+            await connect(f"nats://127.0.0.1:{mute.getsockname()[1]}", name="tests")
+        assert time.monotonic() - start < 6
+
+
+async def test_a_broker_that_takes_only_small_messages_is_refused(tmp_path: Path) -> None:
+    with (
+        BrokerServer(ServerSettings(tmp_path, max_payload_bytes=1 << 20)) as server,
+        pytest.raises(BrokerUnfit, match="max_payload"),
+    ):
+        await connect(server.url, name="tests")
+
+
+async def test_a_break_is_counted_and_healed(broker: BrokerServer) -> None:
+    async with proxied(broker.url) as proxy, await connect(proxy.url, name="tests") as connection:
+        assert (connection.connected, connection.num_breaks) == (True, 0)
+        proxy.cut()
+        async with asyncio.timeout(10):
+            while connection.num_breaks == 0:
+                await asyncio.sleep(0.01)
+            await connection.control.session(10)
+        assert (connection.connected, connection.num_breaks) == (True, 1)
+
+
+async def test_a_request_in_flight_at_a_break_fails_at_once(broker: BrokerServer) -> None:
+    async with proxied(broker.url) as proxy, await connect(proxy.url, name="tests") as connection:
+        proxy.watch, proxy.num_losses = b"$JS.API.INFO", 1
+        start = time.monotonic()
+        with pytest.raises(LinkDown):
+            await connection.control.request(Outgoing("$JS.API.INFO"), timeout_s=30)
+        assert time.monotonic() - start < 5
+        assert (await connection.control.request(Outgoing("$JS.API.INFO"), timeout_s=10)).data
+
+
+async def test_a_closed_connection_leaves_no_task_behind(broker: BrokerServer) -> None:
+    before = asyncio.all_tasks()
+    connection = await connect(broker.url, name="tests")
+    await connection.bulk(0).session(5)
+    await connection.close()
+    await asyncio.sleep(0.05)
+    assert asyncio.all_tasks() == before
+    with pytest.raises(LinkDown):
+        await connection.control.session(0.1)
