@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from broker.deathsig import arm, death_signal
 from eventlog.errors import AtollError
