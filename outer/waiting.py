@@ -127,9 +127,7 @@ def _site_waits(view: View, run: Run) -> list[Wait]:
     return [wait for one in view.live() for wait in _site(view, run, one, timing, lost_ticks)]
 
 
-def _site(
-    view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: int
-) -> list[Wait]:
+def _site(view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: int) -> list[Wait]:
     silence_s = one.silent_ticks * timing.tick_s
     if one.state == "departing":
         return [Wait(one.site, f"is leaving: {one.reason}", "until its departure is recorded")]
@@ -167,7 +165,9 @@ def _door(view: View, join: Join) -> Wait:
         what += f"its predecessor #{live.token[0]} still speaks"
         return Wait(join.site, what, "until that one departs")
     what += f"its predecessor #{live.token[0]} is silent"
-    return Wait(join.site, what, f"until that one departs in {left}; refused as a twin if it speaks")
+    return Wait(
+        join.site, what, f"until that one departs in {left}; refused as a twin if it speaks"
+    )
 
 
 # -- rounds ---------------------------------------------------------------------------------------
@@ -205,7 +205,9 @@ def _between(view: View, run: Run) -> list[Wait]:
     if not run.live and not view.deltas("undecided"):
         return [Wait("the run", "rests: nobody is live", _COMES)]
     if rounds.opening(view):
-        return [Wait(f"round {run.round + 1}", "is about to open", "until the coordinator opens it")]
+        return [
+            Wait(f"round {run.round + 1}", "is about to open", "until the coordinator opens it")
+        ]
     what = f"waits for a site that holds version {run.version}"
     return [Wait(f"round {run.round + 1}", what, "until one reports it")]
 
