@@ -80,9 +80,7 @@ def _bar(epoch: Epoch, width: int, plain: bool) -> list[Text]:
         states: Sequence[str] = epoch.cells
     else:
         shares = allot([epoch.counts[state] for state in STATES], width)
-        states = [
-            state for state, cells in zip(STATES, shares, strict=True) for _ in range(cells)
-        ]
+        states = [state for state, cells in zip(STATES, shares, strict=True) for _ in range(cells)]
     lines = []
     length = -(-len(states) // max(1, -(-len(states) // width)))  # lines of equal length
     for first in range(0, len(states), length):

@@ -1,9 +1,9 @@
 """The live view as a thing that eats records and gives frames; whoever owns the screen shows them.
 
-    view = LiveView(console)
-    with rich.live.Live(auto_refresh=False, console=console) as screen:
-        view.update(records)
-        screen.update(view.frame(), refresh=True)
+view = LiveView(console)
+with rich.live.Live(auto_refresh=False, console=console) as screen:
+    view.update(records)
+    screen.update(view.frame(), refresh=True)
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from eventlog.chain import Record
+from eventlog.errors import LogDamaged
 from eventlog.feed import Feed
 from eventlog.log import EventLog
 from ops.watch.live import LiveView
@@ -37,19 +38,29 @@ async def follow(log: EventLog, clock: Callable[[], float] = time.time) -> Async
             yield Beat(await feed.next(FRAME_S), clock())
 
 
+async def at_once(past: AsyncIterator[list[Record]]) -> AsyncIterator[Beat]:
+    """A past log as fast as it can be read."""
+    async for records in past:
+        yield Beat(records, records[-1].time_ns / 1e9)
+
+
 async def batches(records: Iterable[Record]) -> AsyncIterator[list[Record]]:
-    """Records of a file as a log would give them."""
+    """Records of a file as a log would give them. Raises LogDamaged as they do, after everything
+    that stands before the damage."""
     some: list[Record] = []
+    damage: LogDamaged | None = None
     try:
         for record in records:
             some.append(record)
             if len(some) == READ_RECORDS:
                 yield some
                 some = []
-    finally:
-        rest = some
-    if rest:
-        yield rest
+    except LogDamaged as error:
+        damage = error
+    if some:
+        yield some
+    if damage:
+        raise damage
 
 
 async def replay(

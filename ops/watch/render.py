@@ -18,7 +18,12 @@ from outer.waiting import span
 MIN_TOLD = 3  # events that a small screen shows at least
 WIDE = 96  # columns from which on all is shown
 PHASES = {"training": "yellow", "delivered": "cyan", "leaving": "magenta"}
-RUN_STATES = {"running": "green", "paused": "yellow", "stopping": "yellow", "finished": "bold green"}
+RUN_STATES = {
+    "running": "green",
+    "paused": "yellow",
+    "stopping": "yellow",
+    "finished": "bold green",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,9 @@ class Frame:
     scene: Scene
     height: int | None = None
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         width, plain = options.max_width, options.ascii_only
         scene = self.scene
         top = [*_header(scene, width, plain), _title("sites", width, plain)]
@@ -75,7 +82,10 @@ def _header(scene: Scene, width: int, plain: bool) -> list[Text]:
         ("atoll ", "bold"),
         (clean(scene.run) or "?", "bold cyan"),
         "  ",
-        (scene.state if scene.state != "none" else "not created", RUN_STATES.get(scene.state, "red")),
+        (
+            scene.state if scene.state != "none" else "not created",
+            RUN_STATES.get(scene.state, "red"),
+        ),
         f"  round {scene.round}  version {scene.version}",
     )
     who = f"  led by {clean(scene.coordinator)}, term {scene.term}" if scene.term else ""
@@ -108,7 +118,10 @@ def _sites(sites: tuple[Site, ...], room: int, width: int) -> Table:
     for name in names:
         right = name in ("merged", "tokens/s", "loss", "heard", "version")
         table.add_column(
-            name, no_wrap=True, overflow="ellipsis", justify="right" if right else "left",
+            name,
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if right else "left",
             max_width=(24 if width >= WIDE else 16) if name in ("site", "holds") else None,
         )
     for site in shown[: len(shown) - hidden]:
