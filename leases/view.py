@@ -24,7 +24,7 @@ _DELTA = (
     "tokens, last, weight, reason, ticks FROM deltas "
 )
 _VERSION = (
-    "SELECT version, round, update_blob, update_codec, parameters_digest, momentum_digest, "
+    "SELECT version, seq, round, update_blob, update_codec, parameters_digest, momentum_digest, "
     "residual_digest, tokens, merged_tokens, loss, snapshot_blob FROM versions "
 )
 
@@ -92,6 +92,14 @@ class View:
             "WHERE i.seq IN (SELECT max(seq) FROM incarnations GROUP BY site) ORDER BY i.site"
         )
 
+    def num_departed(self) -> int:
+        """Incarnations that have departed."""
+        return int(self._one("SELECT count(*) FROM incarnations WHERE state = 'departed'")[0])
+
+    def num_admitted_after(self, sequence: int) -> int:
+        """Incarnations that were admitted after a position of the log."""
+        return int(self._one("SELECT count(*) FROM incarnations WHERE seq > ?", sequence)[0])
+
     def waiting_joins(self) -> list[Join]:
         rows = self._all(
             "SELECT seq, id, site, predecessor_seq, predecessor_id, successor, manifest_digest, "
@@ -152,6 +160,15 @@ class View:
                 incarnation,
             )
         )
+
+    def undecided_tokens(self, incarnation: int) -> int:
+        """Tokens of an incarnation that are delivered and not yet merged."""
+        row = self._one(
+            "SELECT coalesce(sum(tokens), 0) FROM deltas WHERE incarnation = ? "
+            "AND state IN ('undecided', 'cut')",
+            incarnation,
+        )
+        return int(row[0])
 
     def delta(self, seq: int) -> Delta | None:
         found = self._deltas("WHERE seq = ?", seq)

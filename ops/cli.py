@@ -20,6 +20,11 @@ from ops import exits
 
 # name -> (module, command in it, short help); a test compares the help with the command's own
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": (
+        "ops.commands.demo",
+        "demo",
+        "Train a small model over three sites, with a crash and a late join; audit it.",
+    ),
     "run": ("ops.commands.run", "run", "Create, list, show and stop runs."),
     "coordinate": (
         "ops.commands.coordinate",

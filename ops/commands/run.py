@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, say
+from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from leases.view import View
@@ -111,7 +111,7 @@ async def _list(broker: str | None) -> list[dict[str, Any]]:
 
 
 @run.command()
-@click.argument("name", metavar="RUN")
+@click.argument("name", metavar="RUN", callback=run_name)
 @broker_option
 @json_option
 def show(name: str, broker: str | None, as_json: bool) -> None:
@@ -143,7 +143,7 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
 
 
 @run.command()
-@click.argument("name", metavar="RUN")
+@click.argument("name", metavar="RUN", callback=run_name)
 @click.option("--reason", default="the operator stopped it", show_default=True)
 @broker_option
 def stop(name: str, reason: str, broker: str | None) -> None:
