@@ -17,6 +17,7 @@ from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
 from leases.view import View
 from outer import rounds
+from outer.standby import owed
 
 MAX_NAMES = 5  # in one sentence
 SILENT_HEARTBEATS = 2.5  # a site that missed this many is worth a line
@@ -34,21 +35,6 @@ class Wait:
 
     def __str__(self) -> str:
         return f"{self.who} {self.what}" + (f", {self.until}" if self.until else "")
-
-
-def owed(view: View) -> bool:
-    """Whether a coordinator is needed: a live site waits for ticks, or an answer is due (R8)."""
-    run = view.run()
-    if run.state in ("none", "finished"):
-        return False
-    return bool(
-        run.live
-        or view.waiting_joins()
-        or view.deltas("undecided", "cut", "void")
-        or view.round_is_cut()
-        or run.state == "stopping"
-        or target_reached(view.db)
-    )
 
 
 def waiting(view: View, silence_s: float | None = None) -> list[Wait]:

@@ -24,6 +24,7 @@ from tests.ops.watching import over, records
 
 ROOT = Path(__file__).parent.parent.parent
 ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
+HISTORY = records(over())
 EARLY = 7  # events that the run has when it is first looked at: through the grant
 
 
@@ -33,7 +34,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerSe
     monkeypatch.setenv("ATOLL_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("ATOLL_BROKER", raising=False)
     with BrokerServer(ServerSettings(Home.find().broker)) as server:
-        asyncio.run(append(server.url, records(over())[:EARLY], create=True))
+        asyncio.run(append(server.url, HISTORY[:EARLY], create=True))
         yield server
 
 
@@ -65,7 +66,6 @@ def test_a_run_that_does_not_exist_is_one_line(server: BrokerServer, capsys) -> 
 
 
 def test_it_tells_what_comes_and_ends_by_itself_with_the_run(server: BrokerServer) -> None:
-    history = records(over())
     process = subprocess.Popen(
         [*ATOLL, "watch", "tests", "--broker", server.url],
         cwd=ROOT,
@@ -79,7 +79,7 @@ def test_it_tells_what_comes_and_ends_by_itself_with_the_run(server: BrokerServe
         for _ in range(5):
             process.stdout.readline()
         assert "granted alpha 1 block" in process.stdout.readline()  # and not only at its end
-        asyncio.run(append(server.url, history[EARLY:]))
+        asyncio.run(append(server.url, HISTORY[EARLY:]))
         out, errors = process.communicate(timeout=30)
     finally:
         process.kill()

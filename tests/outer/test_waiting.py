@@ -10,7 +10,8 @@ from leases.table import LeaseTable
 from leases.view import View
 from outer import rounds
 from outer.rounds import Facts, Verdict
-from outer.waiting import names, owed, span, waiting
+from outer.standby import owed
+from outer.waiting import names, span, waiting
 from tests.support.scenario import Scenario, name
 
 # Scenario: a tick every 2 s, lost after 8 ticks, quorum 2, grace 3 ticks, deadline 20 ticks
