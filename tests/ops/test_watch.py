@@ -103,6 +103,17 @@ def test_on_80_by_24_waiting_and_events_stay_in_sight() -> None:
     assert "coordinator admitted site-29 — it fits" in text.splitlines()[-1]
 
 
+def test_what_is_waited_for_has_room_before_events_and_what_is_cut_is_counted() -> None:
+    run = at_work()
+    run.join("beta", successor=True)
+    run.operator(RunPaused(reason="the data is suspect"))
+    text = drawn(run, 80, 24)
+    assert "beta waits at the door" in text and "alpha delivered and waits" in text
+    text = drawn(run, 80, 20, late_s=60.0)
+    assert len(text.splitlines()) < 20
+    assert "the run is paused" in text and "more lines" in text
+
+
 def test_without_colours_nothing_but_text_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     out = io.StringIO()
