@@ -147,7 +147,17 @@ def test_json_has_the_documented_keys() -> None:
     said = audited(whole_run()).as_json()
     assert sorted(said) == sorted(keys.split())
     assert sorted(said["epochs"][0]) == sorted(
-        "epoch blocks merged open duplicated lost quarantined reclaimed closed".split()
+        [
+            "epoch",
+            "blocks",
+            "merged",
+            "open",
+            "duplicated",
+            "lost",
+            "quarantined",
+            "reclaimed",
+            "closed",
+        ]
     )
 
 
