@@ -89,7 +89,8 @@ class Feed:
             with contextlib.suppress(TimeoutError):
                 # The server speaks at least once in a heartbeat while a pull request waits.
                 while not (self._buffer or self._problem):
-                    await asyncio.wait_for(self._news.wait(), 3 * self._heartbeat_s)
+                    async with asyncio.timeout(3 * self._heartbeat_s):
+                        await self._news.wait()
                     if self._woken():
                         return []
                     await self._pull()

@@ -61,7 +61,8 @@ class Reader:
                         cursor.check()
             except (LinkDown, ApiError):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed.wait(), delay)
+                    async with asyncio.timeout(delay):
+                        await self._closed.wait()
                 delay = min(2 * delay, _BACKOFF_S[1])
 
     async def last_sequence(self) -> int:

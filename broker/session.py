@@ -71,14 +71,20 @@ class Session:
     async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
         """Connect. Raises LinkDown."""
         session = cls()
+        # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
+        # swallow the cancellation of whoever awaits it.
+        connecting = asyncio.ensure_future(session._connect(urls, name))
         try:
-            async with asyncio.timeout(timeout_s):
-                await session._connect(urls, name)
+            await asyncio.wait({connecting}, timeout=timeout_s)
+            if not connecting.done():
+                raise LinkDown("no answer in time")
+            connecting.result()
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
             await session.close()
             known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
             raise LinkDown(known or str(error) or "no answer in time") from error
         except BaseException:
+            await end_task(connecting)
             await session.close()
             raise
         return session
@@ -138,7 +144,8 @@ class Session:
         """Return after the first break, also where the client's own closing hangs on it."""
         while not (self.ended.is_set() or self._client.is_closed):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self.ended.wait()
         self._end()
 
     async def close(self) -> None:
@@ -147,8 +154,8 @@ class Session:
         closing = asyncio.ensure_future(self._client.close())
         await asyncio.wait({closing}, timeout=_CLOSE_S)
         self._abort()
-        closing.cancel()
-        await asyncio.gather(closing, *self._sending, return_exceptions=True)
+        await end_task(closing)
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def _connect(self, urls: Sequence[str], name: str) -> None:
         async def on_error(error: Exception) -> None:
@@ -223,6 +230,15 @@ class Listener:
     async def stop(self) -> None:
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._subscription.unsubscribe()
+
+
+async def end_task(task: asyncio.Future[Any]) -> None:
+    """Cancel a task until it has ended, also where it swallows a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.2)
+    if not task.cancelled():
+        task.exception()
 
 
 def _message(raw: Any) -> Message:

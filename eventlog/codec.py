@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from eventlog.chain import Record
 from eventlog.errors import EventInvalid
-from eventlog.events import EVENTS, Event, Token
+from eventlog.events import EVENTS, MAX_COUNT, Event, Token
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[tuple[str, int], Upcaster] = {}  # (type, version) -> data of version + 1
@@ -176,7 +176,7 @@ def _token(wire: dict[str, Any], key: str) -> Token | None:
     if value is None:
         return None
     match value:
-        case [int(sequence), str(name)] if not isinstance(sequence, bool):
+        case [int(sequence), str(name)] if type(sequence) is int and 0 <= sequence <= MAX_COUNT:
             return (sequence, name)
     raise EventInvalid(f"the envelope's {key!r} is not (sequence, event id)")
 

@@ -11,13 +11,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Token = tuple[int, str]
-Count = Annotated[int, Field(ge=0, le=2**62)]
-Positive = Annotated[int, Field(ge=1, le=2**62)]
+MAX_COUNT = 2**62  # every number of an event fits a signed 64-bit integer, with room for a sum
+MAX_REASON = 2000  # characters
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Token = tuple[Count, str]
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
-Reason = Annotated[str, Field(min_length=1, max_length=2000)]  # for a person (P6)
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON)]  # for a person (P6)
 Blocks = Annotated[tuple[Count, ...], Field(min_length=1, max_length=100_000)]
 Codec = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
@@ -42,6 +44,11 @@ class Event(Part):
     type: ClassVar[str]
     schema_version: ClassVar[int] = 1
     by: ClassVar[frozenset[str]]
+
+
+def shortened(text: str) -> str:
+    """A reason made of parts of any length (names of sites, an operator's words), cut to fit."""
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 2] + " …"
 
 
 # -- the run ------------------------------------------------------------------------------------

@@ -71,13 +71,13 @@ class Audit:
 
     def __init__(self, run: str, path: Path | str = ":memory:", life: Life | None = None) -> None:
         self._projection = Projection(path, [_Both(run, life)], run)
-        self._damaged = False
+        self.damaged = False  # by what happened to the log, not by what it says
         self.view = View(self._projection.db)
 
     def feed(self, records: Sequence[Record]) -> None:
         """Judge the next records. A gap or a repeated sequence is a violation (R19), and nothing
         behind it is judged."""
-        if self._damaged:
+        if self.damaged:
             return
         try:
             self._projection.apply(records)
@@ -86,7 +86,7 @@ class Audit:
 
     def damage(self, error: LogDamaged, rule: str = "R19") -> None:
         """The log is not what was written from `error.sequence` on: the findings end before it."""
-        self._damaged = True
+        self.damaged = True
         db = self._projection.db
         violation(db, "P3", rule, error.sequence, error.what)
 

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eventlog.codec import unpack
-from eventlog.events import DataShape, Token
+from eventlog.events import Token
 from leases.blocks import BlockIndex
+from leases.progress import settings
 from leases.states import AVAILABLE, MOVES, OUTSTANDING
 
 Held = tuple[int, int]  # (epoch, block)
@@ -32,12 +32,9 @@ class Books:
 
     def index(self) -> BlockIndex:
         """The run's blocks. Only after RunCreated."""
-        ((created, seed, data),) = self.db.execute(
-            "SELECT created_seq, config, data FROM run"
-        ).fetchall()
+        ((created,),) = self.db.execute("SELECT created_seq FROM run").fetchall()
         if self._index is None or self._index[0] != created:
-            shape = DataShape.model_validate(unpack(data))
-            self._index = (created, BlockIndex(unpack(seed)["seed"], shape))
+            self._index = (created, settings(self.db)[1])
         return self._index[1]
 
     def value(self, sql: str, *arguments: object) -> object:
@@ -58,6 +55,17 @@ class Books:
             token,
         ).fetchone()
         return row
+
+    def keep(self, blob: str) -> None:
+        """R20: content that is stored anew after its release is needed again."""
+        self.db.execute("DELETE FROM released WHERE blob = ?", (blob,))
+
+    def not_of(self, site: str, token: Token) -> str:
+        """'' where the incarnation lives and is one of this site; otherwise why not."""
+        live = self.live(token)
+        if live is None:
+            return f"incarnation {token} does not live"
+        return "" if live[0] == site else f"incarnation {token} is one of {live[0]}, not of {site}"
 
     def block(self, epoch: int, block: int) -> tuple[str, int | None, int | None, int | None]:
         """(state, lease, incarnation, delta) of a block; untouched ones are available."""
@@ -183,6 +191,11 @@ class Books:
             cursor += 1
         if cursor != start:
             self.db.execute("UPDATE epochs SET cursor = ? WHERE epoch = ?", (cursor, epoch))
+
+
+def finite(value: float) -> float:
+    """SQLite keeps no NaN; a number that is none is as good as infinite."""
+    return value if value == value else float("inf")
 
 
 def num_outstanding(books: Books) -> int:

@@ -20,35 +20,42 @@ from eventlog.events import (
     Token,
 )
 from leases.books import Books
-from leases.states import AVAILABLE, LEASED, TRAINING, UNDELIVERED
+from leases.states import AVAILABLE, IN_PART, LEASED, TRAINING, UNDELIVERED
+
+MIN_BLOCK_S = 1e-6  # no block takes less: a rate stays a number one can divide by
 
 
 def granted(books: Books, entry: Entry) -> str:
     event = cast(LeaseGranted, entry.event)
     assert entry.envelope is not None
-    live = books.live(event.incarnation)
     if books.scope not in (None, event.site):
         return ""
-    if live is None:
-        return f"incarnation {event.incarnation} does not live"
+    void = books.not_of(event.site, event.incarnation)
+    if void:
+        return void
     if books.run("state") != "running":
         return f"the run is {books.run('state')}"
-    if live[1] != "live":
-        return f"{event.site} is {live[1]}"
+    if books.live(event.incarnation) != (event.site, "live"):
+        return f"{event.site} is departing"
     if books.scope is None and event.epoch and not _exhausted(books, event.epoch - 1):
         return f"epoch {event.epoch - 1} still has blocks available"
     seq, num_blocks = event.incarnation[0], books.index().num_blocks
+    skipped: list[str] = []
+    given: set[int] = set()
+    for block in event.blocks:
+        state = books.block(event.epoch, block)[0] if block < num_blocks else "not in the epoch"
+        if state == AVAILABLE and block not in given:
+            given.add(block)
+        else:
+            skipped.append(f"{event.epoch}:{block} is {state}")
+    if not given:
+        return _in_part(skipped, len(event.blocks))
     books.ensure_epoch(event.epoch)
     books.db.execute(
         "INSERT INTO leases VALUES (?, ?, ?)", (entry.record.sequence, entry.envelope.id, seq)
     )
-    skipped = []
-    for block in event.blocks:
-        state = books.block(event.epoch, block)[0] if block < num_blocks else "not in the epoch"
-        if state == AVAILABLE:
-            books.grant(event.epoch, block, entry.record.sequence, seq)
-        else:
-            skipped.append(f"{event.epoch}:{block} is {state}")
+    for block in sorted(given):
+        books.grant(event.epoch, block, entry.record.sequence, seq)
     if event.quota is not None:
         books.db.execute(
             "INSERT OR IGNORE INTO members SELECT round, ?, ? FROM rounds WHERE state = 'open'",
@@ -62,8 +69,9 @@ def stolen(books: Books, entry: Entry) -> str:
     event = cast(LeaseStolen, entry.event)
     if books.scope not in (None, event.site):
         return ""
-    if books.live(event.incarnation) is None:
-        return f"incarnation {event.incarnation} does not live"
+    void = books.not_of(event.site, event.incarnation)
+    if void:
+        return void
     skipped, taken = [], []
     for block in event.blocks:
         state, _, holder, _ = books.block(event.epoch, block)
@@ -76,24 +84,25 @@ def stolen(books: Books, entry: Entry) -> str:
 
 
 def reclaimed(books: Books, entry: Entry) -> str:
-    """R4: from a live incarnation unstarted blocks only, or all undelivered ones: what is left of
-    half-reclaimed local progress could not be told apart."""
+    """R4: from a live incarnation all undelivered blocks, where all are named, else the unstarted
+    ones of those named: of half-reclaimed local progress the rest could not be told apart."""
     event = cast(LeaseReclaimed, entry.event)
     if books.scope not in (None, event.site):
         return ""
-    if books.live(event.incarnation) is None:
-        return f"incarnation {event.incarnation} does not live"
-    held = books.held(event.incarnation[0])
-    named = set(event.blocks)
-    states = {(epoch, block): state for epoch, block, state in held}
-    foreign = sorted(named - states.keys())
-    if foreign:
-        return f"block {foreign[0][0]}:{foreign[0][1]} is not held by {event.site}"
-    started = {key for key, state in states.items() if state != LEASED}
-    if named & started and not started <= named:
-        return "takes some started blocks and leaves others"
-    books.free(sorted(named), "reclaim", "reclaimed")
-    return ""
+    void = books.not_of(event.site, event.incarnation)
+    if void:
+        return void
+    states = {(e, block): state for e, block, state in books.held(event.incarnation[0])}
+    named = sorted(set(event.blocks))
+    whole = states.keys() <= set(named)
+    taken = [key for key in named if key in states and (whole or states[key] == LEASED)]
+    skipped = [
+        f"{e}:{block} is {states.get((e, block), 'not held by it')}, and not all are taken"
+        for e, block in named
+        if (e, block) not in taken
+    ]
+    books.free(taken, "reclaim", "reclaimed")
+    return _in_part(skipped, len(named))
 
 
 def started(books: Books, entry: Entry) -> str:
@@ -112,15 +121,14 @@ def completed(books: Books, entry: Entry) -> str:
     books.move(event.epoch, event.block, "complete")
     assert entry.envelope is not None and entry.envelope.incarnation is not None
     tokens = books.index().tokens(event.block)
+    rate = tokens / max(event.seconds, MIN_BLOCK_S) if event.seconds else None
     books.db.execute(
         "UPDATE incarnations SET loss = ?, tokens = tokens + ?, phase = 'training', "
-        "tokens_per_s = CASE WHEN ? > 0 THEN ? / ? ELSE tokens_per_s END WHERE seq = ?",
+        "tokens_per_s = coalesce(?, tokens_per_s) WHERE seq = ?",
         (
             event.loss if event.loss == event.loss else None,
             tokens,
-            event.seconds,
-            float(tokens),
-            event.seconds,
+            rate,
             entry.envelope.incarnation[0],
         ),
     )
@@ -131,6 +139,8 @@ def quarantined(books: Books, entry: Entry) -> str:
     event = cast(BlockQuarantined, entry.event)
     if books.scope is not None:
         return ""
+    if books.value("SELECT 1 FROM epochs WHERE epoch = ?", event.epoch) is None:
+        return f"epoch {event.epoch} was never granted"
     if event.block >= books.index().num_blocks:
         return f"block {event.epoch}:{event.block} is not in the epoch"
     state = books.block(event.epoch, event.block)[0]
@@ -187,7 +197,7 @@ def _in_part(skipped: list[str], num: int) -> str:
     if not skipped:
         return ""
     text = "; ".join(skipped[:5]) + (f"; and {len(skipped) - 5} more" if len(skipped) > 5 else "")
-    return text if len(skipped) == num else f"in part: {text}"
+    return text if len(skipped) == num else IN_PART + text
 
 
 RULES = {

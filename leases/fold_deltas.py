@@ -6,7 +6,7 @@ from typing import cast
 
 from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused
-from leases.books import Books
+from leases.books import Books, finite
 from leases.states import TRAINED
 
 
@@ -17,7 +17,7 @@ def published(books: Books, entry: Entry) -> str:
     void = _delta_void(books, event, entry.envelope.incarnation[0])
     first = min((block.epoch, block.block) for block in event.blocks)
     num_blocks = books.index().num_blocks
-    known = [block.block for block in event.blocks if block.block < num_blocks]
+    known = {(block.epoch, block.block) for block in event.blocks if block.block < num_blocks}
     books.db.execute(
         "INSERT INTO deltas (seq, id, incarnation, site, state, base_version, blob, codec, "
         "num_bytes, norm, max_abs, num_blocks, tokens, first_epoch, first_block, last, reason, "
@@ -32,19 +32,25 @@ def published(books: Books, entry: Entry) -> str:
             event.blob,
             event.codec,
             event.num_bytes,
-            _finite(event.norm),
-            _finite(event.max_abs),
+            finite(event.norm),
+            finite(event.max_abs),
             len(event.blocks),
-            sum(books.index().tokens(block) for block in known),
+            sum(books.index().tokens(block) for _, block in known),
             *first,
             int(event.last),
             void,
         ),
     )
+    books.keep(event.blob)
     if void:
+        holder = entry.envelope.incarnation[0]
         books.db.executemany(
-            "INSERT OR IGNORE INTO void_blocks VALUES (?, ?, ?)",
-            [(entry.record.sequence, block.epoch, block.block) for block in event.blocks],
+            "INSERT OR IGNORE INTO void_blocks SELECT ?1, epoch, block FROM blocks "
+            "WHERE epoch = ?2 AND block = ?3 AND incarnation = ?4 AND state = ?5",
+            [
+                (entry.record.sequence, one.epoch, one.block, holder, TRAINED)
+                for one in event.blocks
+            ],
         )
         return void
     for block in event.blocks:
@@ -55,16 +61,18 @@ def published(books: Books, entry: Entry) -> str:
 def refused(books: Books, entry: Entry) -> str:
     event = cast(DeltaRefused, entry.event)
     if books.scope not in (None, event.site):
-        _void_cut(books, event.delta[0])
+        if _in_cut(books, event):
+            _void_cut(books)
         return ""
     row = books.db.execute(
-        "SELECT state, incarnation FROM deltas WHERE seq = ? AND id = ?", event.delta
+        "SELECT state, incarnation FROM deltas WHERE seq = ? AND id = ? AND site = ?",
+        (*event.delta, event.site),
     ).fetchone()
     if row is None or row[0] not in ("undecided", "cut", "void"):
-        return f"delta {event.delta} is {row[0] if row else 'unknown'}"
+        return f"delta {event.delta} of {event.site} is {row[0] if row else 'unknown'}"
     state, incarnation = row
     if state == "cut":
-        _void_cut(books, event.delta[0])
+        _void_cut(books)
     if state == "void":  # its blocks were not delivered; the incarnation still holds them
         books.free(_still_held(books, event.delta[0], incarnation), "reclaim", "reclaimed")
     else:
@@ -78,8 +86,8 @@ def refused(books: Books, entry: Entry) -> str:
             )
         books.free(held, "refuse", "refused")
     books.db.execute(
-        "UPDATE deltas SET state = 'refused', reason = ? WHERE seq = ?",
-        (event.reason, event.delta[0]),
+        "UPDATE deltas SET state = 'refused', reason = ?, spoiled_seq = ? WHERE seq = ?",
+        (event.reason, entry.record.sequence if event.values else None, event.delta[0]),
     )
     if event.values:
         books.db.execute(
@@ -115,7 +123,7 @@ def _delta_void(books: Books, event: DeltaPublished, incarnation: int) -> str:
 
 
 def _still_held(books: Books, delta: int, incarnation: int) -> list[tuple[int, int]]:
-    """The blocks a void delta named, where the incarnation holds them trained since before it."""
+    """The trained blocks that a void delta named, where its incarnation still holds them."""
     return books.db.execute(
         "SELECT b.epoch, b.block FROM void_blocks v "
         "JOIN blocks b ON b.epoch = v.epoch AND b.block = v.block "
@@ -125,30 +133,23 @@ def _still_held(books: Books, delta: int, incarnation: int) -> list[tuple[int, i
     ).fetchall()
 
 
-def _void_cut(books: Books, delta: int) -> None:
+def _in_cut(books: Books, event: DeltaRefused) -> bool:
+    found = books.value(
+        "SELECT 1 FROM cut WHERE delta = ? AND id = ? AND site = ?", *event.delta, event.site
+    )
+    return found is not None
+
+
+def _void_cut(books: Books) -> None:
     """DESIGN 6: a refusal of a member voids the cut; the round is open again."""
-    row = books.db.execute(
-        "SELECT r.round FROM rounds r JOIN deltas d ON d.round = r.round "
-        "WHERE d.seq = ? AND r.state = 'closed'",
-        (delta,),
-    ).fetchone()
-    if row is None:
-        return
     books.db.execute(
         "UPDATE rounds SET state = 'open', cut_seq = NULL, cut_id = NULL, tokens = 0 "
-        "WHERE round = ?",
-        row,
+        "WHERE state = 'closed'"
     )
     books.db.execute(
-        "UPDATE deltas SET state = 'undecided', round = NULL, weight = NULL "
-        "WHERE round = ? AND state = 'cut'",
-        row,
+        "UPDATE deltas SET state = 'undecided', round = NULL, weight = NULL WHERE state = 'cut'"
     )
-
-
-def _finite(value: float) -> float:
-    """SQLite keeps no NaN; a norm that is none is as good as infinite."""
-    return value if value == value else float("inf")
+    books.db.execute("DELETE FROM cut")
 
 
 RULES = {"delta.published": published, "delta.refused": refused}

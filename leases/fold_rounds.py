@@ -78,6 +78,10 @@ def closed(books: Books, entry: Entry) -> str:
         "UPDATE deltas SET state = 'cut', round = ?, weight = ? WHERE seq = ?",
         [(event.round, cut.weight, cut.delta[0]) for cut in event.deltas],
     )
+    books.db.executemany(
+        "INSERT OR REPLACE INTO cut VALUES (?, ?, ?)",
+        [(*cut.delta, cut.site) for cut in event.deltas],
+    )
     return ""
 
 
@@ -94,6 +98,7 @@ def committed(books: Books, entry: Entry) -> str:
             f"commits version {event.version} with {event.tokens} tokens; "
             f"the cut gives version {version + 1} with {row[3]}"
         )
+    books.keep(event.update_blob)
     _merge_blocks(books, event.round)
     loss = books.value(
         "SELECT sum(i.loss * d.tokens) / sum(d.tokens) FROM deltas d "
@@ -126,6 +131,7 @@ def committed(books: Books, entry: Entry) -> str:
         "UPDATE rounds SET state = 'committed', committed_seq = ? WHERE round = ?",
         (entry.record.sequence, event.round),
     )
+    books.db.execute("DELETE FROM cut")
     return ""
 
 
@@ -155,6 +161,8 @@ def snapshot(books: Books, entry: Entry) -> str:
         "UPDATE versions SET snapshot_blob = ?, snapshot_bytes = ? WHERE version = ?",
         (event.blob, event.num_bytes, event.version),
     ).rowcount
+    if num:
+        books.keep(event.blob)
     return "" if num else f"there is no version {event.version}"
 
 

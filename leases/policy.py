@@ -16,6 +16,7 @@ from eventlog.events import (
     SiteAdmitted,
     SiteDeparted,
     SiteRefused,
+    shortened,
 )
 from leases.blocks import BlockIndex
 from leases.progress import goal
@@ -31,14 +32,16 @@ def departures(view: View) -> list[Event]:
     """Who has gone, said so, or proved unfit (R4, R8, R11)."""
     timing, run = view.timing(), view.run()
     lost_ticks = timing.lost_ticks(run.live)
-    named = {join.predecessor: join for join in view.waiting_joins() if join.predecessor}
+    named = {(join.site, join.predecessor) for join in view.waiting_joins() if join.predecessor}
     joining = {join.site for join in view.waiting_joins()}
     return [
         SiteDeparted.model_validate(
             {"incarnation": one.token, "site": one.site, "code": code, "reason": reason}
         )
         for one in view.live()
-        for code, reason in _departure(one, lost_ticks, timing, one.token in named, joining)
+        for code, reason in _departure(
+            one, lost_ticks, timing, (one.site, one.token) in named, joining
+        )
     ]
 
 
@@ -79,6 +82,8 @@ def answer(view: View, join: Join) -> list[Event]:
     if differing and view.config().arithmetic == "strict":
         reason = f"its canonical arithmetic differs from the run's, first in {differing!r}"
         return [_refusal(join, "arithmetic", True, reason)]
+    if view.run().state == "stopping":
+        return [_refusal(join, "finished", True, f"the run is ending: {view.run().reason}")]
     live = view.live_at(join.site)
     if live is None:
         return [SiteAdmitted(site=join.site, join=join.token, reason="manifest and arithmetic fit")]
@@ -90,7 +95,13 @@ def answer(view: View, join: Join) -> list[Event]:
 
 def _refusal(join: Join, code: str, final: bool, reason: str) -> SiteRefused:
     return SiteRefused.model_validate(
-        {"site": join.site, "join": join.token, "code": code, "final": final, "reason": reason}
+        {
+            "site": join.site,
+            "join": join.token,
+            "code": code,
+            "final": final,
+            "reason": shortened(reason),
+        }
     )
 
 
@@ -184,14 +195,17 @@ def usable(view: View, one: Incarnation) -> bool:
 
 
 def _late_quota(view: View, one: Incarnation, quotas: dict[int, int]) -> int | None:
-    """Who is admitted in mid-round gets the share of a full quota that the round has left."""
-    total = sum(quotas.values())
-    if one.version != view.run().version or not total:
+    """Who is admitted in mid-round gets the share of a full quota that the round has left; all of
+    it where nobody holds a block or has delivered: the round then waits for nobody else (P2)."""
+    full = view.config().blocks_per_round
+    if one.version != view.run().version:
         return None
+    if not view.num_held() and not view.deltas("undecided"):
+        return full
     left = sum(
         block.state in (LEASED, TRAINING) for member in quotas for block in view.held(member)
     )
-    return int(view.config().blocks_per_round * left / total) or None
+    return int(full * left / max(1, sum(quotas.values()))) or None
 
 
 def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[int, int]]]:

@@ -37,8 +37,15 @@ def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
 
 
 def target_reached(db: sqlite3.Connection) -> bool:
-    """Whether the merged tokens, or the versions, reach the target."""
-    aim = goal(*settings(db))
+    """Whether the merged tokens, the versions or the epochs (quarantined blocks aside) reach the
+    target. Only for a fold of the whole log."""
+    config, index = settings(db)
+    if config.target.epochs is not None:
+        ((num_done,),) = db.execute(
+            "SELECT count(*) FROM epochs WHERE merged + quarantined = blocks"
+        ).fetchall()
+        return bool(num_done >= config.target.epochs)
+    aim = goal(config, index)
     version, merged = db.execute("SELECT version, merged_tokens FROM run").fetchone()
     return bool(version >= aim.rounds if aim.rounds is not None else merged >= (aim.tokens or 0))
 

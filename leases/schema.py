@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _TABLES = """
 CREATE TABLE run (
@@ -85,7 +85,7 @@ CREATE TABLE deltas (
     num_bytes INTEGER NOT NULL, norm REAL NOT NULL, max_abs REAL NOT NULL,
     num_blocks INTEGER NOT NULL, tokens INTEGER NOT NULL, first_epoch INTEGER NOT NULL,
     first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL,
-    ticks INTEGER NOT NULL, reason TEXT NOT NULL DEFAULT ''
+    ticks INTEGER NOT NULL, reason TEXT NOT NULL DEFAULT '', spoiled_seq INTEGER
 );
 CREATE INDEX deltas_open ON deltas (state, seq) WHERE state IN ('undecided', 'cut', 'void');
 CREATE INDEX deltas_round ON deltas (round) WHERE round IS NOT NULL;
@@ -93,6 +93,7 @@ CREATE TABLE void_blocks (
     delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,
     PRIMARY KEY (delta, epoch, block)
 ) WITHOUT ROWID;
+CREATE TABLE cut (delta INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL);
 CREATE TABLE versions (
     version INTEGER PRIMARY KEY, seq INTEGER NOT NULL, round INTEGER NOT NULL,
     update_blob TEXT NOT NULL, update_codec TEXT NOT NULL, update_bytes INTEGER NOT NULL,

@@ -28,6 +28,12 @@ MOVES: dict[tuple[str, str], str] = {
 UNDELIVERED = (LEASED, TRAINING, TRAINED)  # held by an incarnation
 OUTSTANDING = (*UNDELIVERED, DELIVERED)  # on the way to a merge
 FINAL = (MERGED, QUARANTINED)
+IN_PART = "in part: "  # how the fold's word begins where only some blocks of an event are void
+
+
+def is_void(said: str) -> bool:
+    """Whether the fold's word on an event means that nothing of it took effect."""
+    return bool(said) and not said.startswith(IN_PART)
 
 
 def diagram() -> str:

@@ -19,12 +19,13 @@ from eventlog.events import (
     RunCreated,
     SiteJoined,
 )
-from leases import fold_blocks, fold_deltas, fold_rounds, fold_run, schema
+from leases import fold_blocks, fold_deltas, fold_rounds, fold_run, fold_sites, schema
 from leases.books import Books
 
 Rule = Callable[[Books, Entry], str]
 RULES: dict[str, Rule] = {
     **fold_run.RULES,
+    **fold_sites.RULES,
     **fold_blocks.RULES,
     **fold_deltas.RULES,
     **fold_rounds.RULES,
@@ -144,8 +145,12 @@ def _standing(books: Books, entry: Entry, envelope: Envelope, event: Event, kind
 
 
 def _note_unreadable(books: Books, entry: Entry) -> None:
-    """R17: what a newer coordinator decides may change what is true: look, do not touch."""
-    if entry.newer and entry.record.subject == COORDINATOR:
+    """R17: what a newer coordinator decides may change what is true: look, do not touch. In a term
+    that is over it decides nothing (R5)."""
+    envelope = entry.envelope
+    if envelope is None or not entry.newer or entry.record.subject != COORDINATOR:
+        return
+    if envelope.term == books.run("term") or envelope.type == CoordinatorElected.type:
         books.db.execute(
             "UPDATE run SET read_only = ? WHERE read_only = ''",
             (f"sequence {entry.record.sequence}: {entry.problem}; upgrade atoll",),

@@ -162,6 +162,7 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
         why = entry.problem or f"its payload says source {envelope.source if envelope else '?'}"
         return violation(db, "P4", "R6", sequence, f"this is no decision of the coordinator: {why}")
     claims = isinstance(event, CoordinatorElected)
+    before = _num_violations(db)
     term, stale = _follow_pen(db, sequence, envelope, claims)
     if stale:
         return
@@ -169,7 +170,6 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
         advice = "; upgrade atoll" if entry.newer else ""
         what = f"a decision cannot be judged: {entry.problem}{advice}"
         return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what)
-    before = _num_violations(db)
     _hold_against_promises(db, entry, void)
     moves = _MOVES.get(event.type)
     if moves and (not void or void.startswith("in part")):

@@ -170,6 +170,17 @@ class View:
         )
         return int(row[0])
 
+    def spoiled_by(self, delta: Delta) -> int | None:
+        """The earlier delta of the same incarnation that was refused for its values only after
+        this one stood: both hold the same progress (DESIGN 6)."""
+        rows = self._all(
+            "SELECT seq FROM deltas WHERE incarnation = ?1 AND seq < ?2 AND spoiled_seq > ?2 "
+            "ORDER BY seq LIMIT 1",
+            delta.incarnation,
+            delta.token[0],
+        )
+        return int(rows[0][0]) if rows else None
+
     def delta(self, seq: int) -> Delta | None:
         found = self._deltas("WHERE seq = ?", seq)
         return found[0] if found else None

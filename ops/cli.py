@@ -37,6 +37,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "eval_",
         "Measure held-out loss, perplexity and bits per byte of a version.",
     ),
+    "audit": (
+        "ops.commands.audit",
+        "audit",
+        "Replay a log and verify what the run promises.",
+    ),
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),

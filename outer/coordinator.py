@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from eventlog.chain import Record
-from eventlog.errors import AtollError, BlobError, Conflict, LogUnavailable
+from eventlog.errors import (
+    AtollError,
+    BlobDamaged,
+    BlobMissing,
+    Conflict,
+    LogUnavailable,
+)
 from eventlog.events import (
     COORDINATOR,
     BlobsReleased,
@@ -31,35 +36,17 @@ from eventlog.log import EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
 from leases.progress import target_reached
+from leases.states import is_void
 from leases.view import View
-from outer.rounds import Facts, Verdict, decide
-from outer.waiting import owed
+from outer.codecs import DeltaInvalid
+from outer.facts import Facts, Verdict
+from outer.jobs import RETRY_S, Jobs
+from outer.rounds import decide
+from outer.standby import Standby, owed
 from outer.workshop import Workshop
 
 log_ = logging.getLogger("atoll.coordinator")
-_RETRY_S = 1.0  # between attempts at work that needs a store which does not answer
-
-
-@dataclass(slots=True)
-class Standby:
-    """When a standby may claim the term (R8): by its own clock, K ticks' time without a tick."""
-
-    since: float | None = None  # when the silence that counts began
-
-    def heard(self, now: float) -> None:
-        """A coordinator's event was folded as it came."""
-        self.since = now
-
-    def may_claim(self, now: float, term: int, owed: bool, patience_s: float) -> bool:
-        """Whether to claim: at once where nobody ever did, else after the patience."""
-        if term == 0:
-            return True
-        if not owed:
-            self.since = None
-            return False
-        if self.since is None:
-            self.since = now
-        return now - self.since >= patience_s
+_MAX_VOID = 3  # appends in a row without effect, before news or a tick are waited for
 
 
 @dataclass(slots=True)
@@ -77,19 +64,22 @@ class Coordinator:
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     merged: RoundCommitted | None = None
     saved: list[SnapshotSaved] = field(default_factory=list)
+    _unreleased: set[str] = field(default_factory=set)  # released by the log, still to be removed
+    _voids: list[str] = field(default_factory=list)  # what the fold said of our last append
     _term: int | None = None  # ours, while we are the coordinator
     _breaks_seen: int = 0
     _next_tick: float = 0.0
-    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _standby: Standby = field(default_factory=Standby)
     _caught_up: bool = False
     _writer: Writer = field(init=False)
     _view: View = field(init=False)
     _feed: Feed = field(init=False)
+    _jobs: Jobs = field(init=False)
 
     def __post_init__(self) -> None:
         self._writer = Writer(self.log, COORDINATOR, chained=True)
         self._view = View(self.projection.db)
+        self._jobs = Jobs(self.say, lambda: self._feed.notify())
 
     async def run(self) -> None:
         """Coordinate until the run has finished. Raises LogDamaged (R19) and VersionDiffers."""
@@ -100,20 +90,20 @@ class Coordinator:
                 while not self._finished():
                     await self._turn(end)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._jobs.stop()
 
     def _finished(self) -> bool:
         return self._caught_up and self._view.run().state == "finished"
 
     async def _turn(self, end: int) -> None:
         """Fold what is there, then lead or stand by; wait for news or our own clock."""
-        self._reap()
+        self._jobs.reap()
         await self._fold_next(self._timeout_s())
         self._caught_up = self._caught_up or self.projection.position.sequence >= end
         if not self._caught_up or not self._view.exists():
             return
+        if self._view.run().read_only:
+            raise AtollError(f"this atoll is too old for the run: {self._view.run().read_only}")
         if self._term is None:
             await self._stand_by()
         else:
@@ -133,11 +123,13 @@ class Coordinator:
             self._fold(records)
 
     def _fold(self, records: Sequence[Record]) -> None:
-        for entry, _ in self.projection.apply(records):
+        for entry, voids in self.projection.apply(records):
             if entry.record.subject == COORDINATOR:
                 self._standby.heard(self.clock())
-            if isinstance(entry.event, BlobsReleased) and self._term is not None:
-                self._start("release", self._release(list(entry.event.blobs)))
+                self._voids.append(voids[0])
+            leading = self._term is not None
+            if leading and isinstance(entry.event, BlobsReleased) and not voids[0]:
+                self._unreleased.update(entry.event.blobs)
         self._writer.set(*self._view.pen(COORDINATOR))
         if self._term is not None and self._view.run().term != self._term:
             self.say(f"another coordinator holds term {self._view.run().term}; standing by")
@@ -148,8 +140,6 @@ class Coordinator:
     async def _stand_by(self) -> None:
         run, timing = self._view.run(), self._view.timing()
         patience_s = timing.lost_ticks(run.live) * timing.tick_s
-        if run.read_only:
-            raise AtollError(f"this atoll is too old for the run: {run.read_only}")
         if self._standby.may_claim(self.clock(), run.term, owed(self._view), patience_s):
             await self._claim("nobody coordinates" if run.term else "the run's first")
 
@@ -161,6 +151,7 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
+        self._unreleased = set(self._view.released())  # a predecessor may have died before it
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
 
@@ -171,10 +162,12 @@ class Coordinator:
         if self.breaks() != self._breaks_seen:
             self._term = None
             await self._claim("our own connection broke")
-        while self._term is not None and not self._finished():
+        num_void = 0
+        while self._term is not None and not self._finished() and num_void < _MAX_VOID:
             events: Sequence[Event] = self._due_tick() or decide(self._view, self._facts())
             if not events or await self._append(events) is None:
                 break
+            num_void = num_void + 1 if all(map(is_void, self._voids)) else 0
         if self._term is not None:
             self._start_work()
 
@@ -198,6 +191,7 @@ class Coordinator:
 
     async def _append(self, events: Sequence[Event]) -> int | None:
         """Append one batch and fold through it; None where another coordinator was faster."""
+        self._voids = []
         try:
             sequence = await self._writer.append(events, Stamp(term=self._term))
         except Conflict as conflict:
@@ -207,7 +201,7 @@ class Coordinator:
         except LogUnavailable as error:
             self.say(f"{error}; claiming a new term when it answers")
             self._term = None  # what became of the append shows in the log
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(RETRY_S)
             return None
         for event in events:
             log_.info("%s: %s", event.type, getattr(event, "reason", ""))
@@ -223,18 +217,25 @@ class Coordinator:
         state = self.workshop.state
         pending = self.merged.version if self.merged else None
         if state is None or (state.version != run.version and state.version != pending):
-            if "merge" not in self._tasks:
-                self._start("recover", self._recover())
+            if "merge" not in self._jobs.tasks:
+                self._jobs.start("recover", self._recover())
             return
-        for delta in self._view.deltas("undecided"):
-            if delta.token[0] not in self.verdicts:
-                self._start(f"verdict {delta.token[0]}", self._judge(delta.token[0]))
+        if self._unreleased:
+            self._jobs.start("release", self._release())
+        unchecked = [
+            delta.token[0]
+            for delta in self._view.deltas("undecided", "cut")  # cut: by a predecessor
+            if delta.token[0] not in self.verdicts
+        ]
+        for seq in unchecked:
+            self._jobs.start(f"verdict {seq}", self._judge(seq))
         if self.merged is not None and (round_ is None or round_.cut != self.merged.cut):
             self.merged = None
         if state.version != run.version:
             return
-        if round_ is not None and round_.state == "closed" and self.merged is None:
-            self._start("merge", self._merge())
+        cut = round_ is not None and round_.state == "closed"
+        if cut and self.merged is None and not unchecked:
+            self._jobs.start("merge", self._merge())
         self._start_snapshot(run.version)
 
     def _start_snapshot(self, version: int) -> None:
@@ -246,34 +247,17 @@ class Coordinator:
         if (due or target_reached(self._view.db) or self._view.run().state == "stopping") and (
             not stored
         ):
-            self._start(f"snapshot {version}", self._snapshot(version))
-
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        if name in self._tasks:
-            work.close()
-            return
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(lambda _: self._feed.notify())
-        self._tasks[name] = task
-
-    def _reap(self) -> None:
-        """Collect finished work. A store that does not answer is asked again; the rest is fatal."""
-        for name, task in list(self._tasks.items()):
-            if task.done():
-                del self._tasks[name]
-                task.result()
+            self._jobs.start(f"snapshot {version}", self._snapshot(version))
 
     async def _recover(self) -> None:
-        async with _retried(self, "recovering the model"):
-            self.merged = None
-            await self.workshop.recover(self._view)
+        self.merged = None
+        await self.workshop.recover(self._view)
 
     async def _judge(self, seq: int) -> None:
         delta = self._view.delta(seq)
         if delta is None:
             return
-        async with _retried(self, f"checking the delta of {delta.site}"):
-            self.verdicts[seq] = await self.workshop.verdict(delta)
+        self.verdicts[seq] = await self.workshop.verdict(delta)
 
     async def _merge(self) -> None:
         round_ = self._view.round()
@@ -281,40 +265,31 @@ class Coordinator:
             return
         position = self.projection.position
         deltas = self._view.deltas("cut")
-        async with _retried(self, f"merging round {round_.round}"):
+        try:
             self.merged = await self.workshop.merge(
                 self._view, round_, deltas, position.sequence, position.log_digest
             )
+        except (BlobMissing, BlobDamaged, DeltaInvalid) as error:
+            self.say(f"round {round_.round}: {error}; checking its deltas again")
+            self.workshop.forget([delta.blob for delta in deltas])
+            for delta in deltas:
+                self.verdicts.pop(delta.token[0], None)
 
     async def _snapshot(self, version: int) -> None:
         row = self._view.version(version)
         if row is None:
             return
-        async with _retried(self, f"saving version {version}"):
-            saved = await self.workshop.snapshot(row)
-            if saved is not None:
-                self.saved.append(saved)
+        saved = await self.workshop.snapshot(row)
+        if saved is not None:
+            self.saved.append(saved)
 
-    async def _release(self, blobs: list[str]) -> None:
-        async with _retried(self, f"releasing {len(blobs)} blobs"):
-            await self.workshop.blobs.release(blobs)
-            self.workshop.forget(blobs)
-
-
-class _retried:
-    """Work whose blob store may not answer: said, and left for the next turn to start again."""
-
-    def __init__(self, coordinator: Coordinator, what: str) -> None:
-        self._say, self._what = coordinator.say, what
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> bool:
-        if not isinstance(error, BlobError):
-            return False
-        self._say(f"{self._what}: {error}; trying again")
-        await asyncio.sleep(_RETRY_S)
-        return True
+    async def _release(self) -> None:
+        """R20: remove what the log has released, and nothing that was named again since."""
+        named = set(self._unreleased)
+        blobs = sorted(named & set(self._view.released()))
+        await self.workshop.blobs.release(blobs)
+        self.workshop.forget(blobs)
+        self._unreleased -= named
 
 
 def projection_path(folder: Path, run: str) -> Path:

@@ -7,72 +7,57 @@ delta it stays open. Every condition is asked again at every tick, so no message
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from eventlog.events import (
-    BlobsReleased,
     Cut,
     DeltaRefused,
     Event,
     LeaseReclaimed,
     Quota,
     RoundClosed,
-    RoundCommitted,
     RoundOpened,
-    RunFinished,
-    SnapshotSaved,
+    shortened,
 )
+from eventlog.log import MAX_BATCH
 from leases import policy
 from leases.blocks import weights
 from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Round
 from leases.states import LEASED
 from leases.view import View
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What checking a delta's blob found. code '': it may be merged."""
-
-    code: str = ""
-    reason: str = ""
-
-    @property
-    def values(self) -> bool:
-        """Whether the cause lies in the delta's own values or form (R14)."""
-        return self.code in ("form", "nonfinite", "outlier")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the coordinator's work outside the log has found so far; all of it can be found again.
-
-    verdicts: by delta sequence. merged: the merge of the current cut, ready to commit. saved:
-    snapshots stored and not yet in the log. digests: of parameters, momentum and residual now.
-    """
-
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
-    merged: RoundCommitted | None = None
-    saved: tuple[SnapshotSaved, ...] = ()
-    digests: tuple[str, str, str] | None = None
+from outer.facts import Facts, Verdict
+from outer.keeping import finishing, saving
 
 
 def refusals(view: View, facts: Facts) -> list[Event]:
     """Deltas that cannot be merged, each with its reason (P8, R1, R13)."""
-    run, staleness = view.run(), view.config().outer.max_staleness
     decided: list[Event] = []
-    for delta in view.deltas("undecided", "cut", "void"):
-        verdict = facts.verdicts.get(delta.token[0], Verdict())
-        if delta.state == "void":
-            verdict = Verdict("void", delta.reason)
-        elif delta.state == "undecided" and run.version - delta.base_version > staleness:
-            verdict = Verdict(
-                "stale", f"based on version {delta.base_version}, the run is at {run.version}"
-            )
+    bad: dict[int, int] = {}  # incarnation: its delta that is refused for its values
+    for delta in sorted(view.deltas("undecided", "cut", "void"), key=lambda one: one.token):
+        verdict = _verdict(view, facts, delta)
+        spoiler = bad.get(delta.incarnation) or view.spoiled_by(delta)
+        if spoiler and not verdict.values and delta.state != "void":
+            reason = f"it stands on the same progress as delta {spoiler}, refused for its values"
+            verdict = Verdict("follows", reason)
         if verdict.code:
             decided.append(_refusal(delta, verdict))
-            decided += _reclaim_rest(view, delta) if verdict.values else []
+        if verdict.values:
+            decided += [] if delta.incarnation in bad else _reclaim_rest(view, delta)
+            bad.setdefault(delta.incarnation, delta.token[0])
+        if len(decided) > MAX_BATCH - 2:
+            break  # the rest is decided next, a refusal never apart from its reclaim
     return decided
+
+
+def _verdict(view: View, facts: Facts, delta: Delta) -> Verdict:
+    """Why a delta cannot be merged, by the ledger or by its blob."""
+    version, staleness = view.run().version, view.config().outer.max_staleness
+    if delta.state == "void":
+        return Verdict("void", delta.reason)
+    found = facts.verdicts.get(delta.token[0], Verdict())
+    late = delta.state == "undecided" and version - delta.base_version > staleness
+    if late and not found.values:
+        return Verdict("stale", f"based on version {delta.base_version}, the run is at {version}")
+    return found
 
 
 def _reclaim_rest(view: View, delta: Delta) -> list[Event]:
@@ -98,7 +83,7 @@ def _refusal(delta: Delta, verdict: Verdict) -> DeltaRefused:
             "site": delta.site,
             "code": verdict.code,
             "values": verdict.values,
-            "reason": verdict.reason,
+            "reason": shortened(verdict.reason),
         }
     )
 
@@ -129,7 +114,7 @@ def opening(view: View) -> list[Event]:
             quorum=config.rounds.quorum,
             grace_ticks=timing.ticks(config.rounds.grace_s),
             deadline_ticks=max(1, timing.ticks(config.rounds.deadline_s)),
-            reason=f"version {run.version} is committed; for {names}",
+            reason=shortened(f"version {run.version} is committed; for {names}"),
         )
     ]
 
@@ -139,7 +124,7 @@ def quotas(members: list[Incarnation], full: int) -> list[int]:
     worth; each at least one."""
     fastest = max((one.tokens_per_s for one in members), default=0.0)
     return [
-        max(1, int(full * one.tokens_per_s / fastest)) if one.tokens_per_s else full
+        max(1, int(full * (one.tokens_per_s / fastest))) if one.tokens_per_s else full
         for one in members
     ]
 
@@ -197,7 +182,7 @@ def closing(view: View, facts: Facts) -> list[Event]:
                 )
             ),
             tokens=sum(delta.tokens for delta in deltas),
-            reason=reason,
+            reason=shortened(reason),
         )
     ]
 
@@ -231,73 +216,9 @@ def committing(view: View, facts: Facts) -> list[Event]:
     return [facts.merged]
 
 
-def saving(view: View, facts: Facts) -> list[Event]:
-    """Snapshots that are stored, and what need not be kept since."""
-    versions = {one.version: one for one in view.versions()}
-    fresh: list[Event] = [
-        one
-        for one in facts.saved
-        if one.version in versions and versions[one.version].snapshot_blob is None
-    ]
-    return fresh or releasing(view)
-
-
-def releasing(view: View) -> list[Event]:
-    """Deltas and updates up to the second-newest snapshot, and older snapshots (DESIGN 6)."""
-    if view.config().snapshots.retention == "all":
-        return []
-    kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
-    if len(kept) < 2:
-        return []
-    horizon = kept[-2]
-    needed, old = view.blobs_split(horizon)
-    blobs = sorted(old - needed)[:1000]
-    if not blobs:
-        return []
-    return [
-        BlobsReleased(
-            blobs=tuple(blobs),
-            reason=f"versions up to {horizon} are recovered from the snapshots of "
-            f"{horizon} and {kept[-1]}",
-        )
-    ]
-
-
-def finishing(view: View, facts: Facts) -> list[Event]:
-    """The end: the target is reached, or a stop was asked for and everyone has left (R15)."""
-    run, round_ = view.run(), view.round()
-    stopped = (
-        run.state == "stopping"
-        and not view.live()
-        and not (round_ is not None and (round_.state == "closed" or view.deltas("undecided")))
-    )
-    reached = target_reached(view.db) and round_ is None
-    if not (stopped or reached) or facts.digests is None:
-        return []
-    newest = view.version(run.version)
-    if newest is not None and newest.snapshot_blob is None:
-        return []  # the final version is kept whole first
-    undecided = view.deltas("undecided")
-    num_held = view.num_held()
-    what = f"{run.merged_tokens} tokens in {run.version} rounds"
-    why = f"the target is reached: {what}" if reached else f"stopped: {run.reason}; {what}"
-    return [
-        RunFinished(
-            outcome="target" if reached else "stopped",
-            version=run.version,
-            tokens=run.merged_tokens,
-            undecided=tuple(delta.token for delta in undecided),
-            num_returned=num_held,
-            parameters_digest=facts.digests[0],
-            momentum_digest=facts.digests[1],
-            residual_digest=facts.digests[2],
-            reason=why,
-        )
-    ]
-
-
 def decide(view: View, facts: Facts) -> list[Event]:
-    """The next append: the first rule, in this order, that has something to say.
+    """The next append: the first rule, in this order, that has something to say, as much of it as
+    one append holds.
 
     One kind of decision an append, folded before the next: so what frees blocks is never in one
     batch with what grants them (R2), and each reason speaks of a state that is in the log (R5).
@@ -305,7 +226,7 @@ def decide(view: View, facts: Facts) -> list[Event]:
     run = view.run()
     if not view.exists() or run.read_only or run.state == "finished":
         return []
-    return (
+    decided = (
         policy.departures(view)
         or policy.joins(view)
         or refusals(view, facts)
@@ -317,3 +238,4 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or opening(view)
         or list(policy.grants(view))
     )
+    return decided[:MAX_BATCH]

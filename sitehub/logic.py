@@ -13,7 +13,7 @@ from typing import Any
 from eventlog.codec import Entry
 from eventlog.events import DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
 from leases.rows import Block, Incarnation
-from leases.states import TRAINED, TRAINING
+from leases.states import LEASED, TRAINED, TRAINING, is_void
 from sitehub import boundary, delivery, door
 from sitehub.actions import Action, Append, Leave
 from sitehub.state import HubState, Leaving, TrainerState
@@ -33,15 +33,16 @@ class HubLogic:
     def on_entry(self, entry: Entry, void: str) -> None:
         """An event was folded. Refusals and reclaims of our own work need an answer."""
         hub, event = self.hub, entry.event
-        if void or hub.incarnation is None:
+        if is_void(void) or hub.incarnation is None:
             return
         if isinstance(event, DeltaRefused) and event.site == hub.site:
             delta = hub.view.delta(event.delta[0])
             if delta is not None and delta.incarnation == hub.incarnation[0]:
                 hub.rebase = bool(hub.rebase) or event.values
         if isinstance(event, LeaseReclaimed) and event.incarnation == hub.incarnation:
-            started = {(epoch, block) for epoch, block, _ in hub.done | hub.claimed}
-            if started & set(event.blocks):
+            kept = any(block.state != LEASED for block in hub.held())  # started ones stay ours
+            mine = {(epoch, block) for epoch, block, _ in hub.done | hub.claimed}
+            if mine & set(event.blocks) and not kept:
                 hub.discard, hub.rebase = True, bool(hub.rebase)
                 hub.forget_work()
 

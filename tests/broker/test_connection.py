@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
 from broker.connection import connect
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
@@ -73,3 +74,31 @@ async def test_a_closed_connection_leaves_no_task_behind(broker: BrokerServer) -
     assert asyncio.all_tasks() == before
     with pytest.raises(LinkDown):
         await connection.control.session(0.1)
+
+
+async def test_closing_ends_a_reconnect_that_swallows_its_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `asyncio.wait_for` does before Python 3.12, and the client calls it: when the inner
+    call fails at the moment of the cancellation, its error comes out and the cancellation is lost.
+    """
+    trying = asyncio.Event()
+
+    async def swallow(self: Client, *args: object, **kwargs: object) -> None:
+        trying.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError("refused") from None
+
+    server = BrokerServer(ServerSettings(tmp_path), die_with_parent=True)
+    server.start()
+    connection = await connect(server.url, name="tests")
+    monkeypatch.setattr(Client, "connect", swallow)
+    server.kill()
+    async with asyncio.timeout(10):
+        await trying.wait()
+    closing = asyncio.ensure_future(connection.close())
+    done, _ = await asyncio.wait({closing}, timeout=5)
+    monkeypatch.undo()
+    assert done, "close hangs"

@@ -1,0 +1,34 @@
+"""What the coordinator's work outside the log has found: arguments of its decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eventlog.events import RoundCommitted, SnapshotSaved
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What checking a delta's blob found. code '': it may be merged."""
+
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def values(self) -> bool:
+        """Whether the cause lies in the delta's own values or form (R14)."""
+        return self.code in ("form", "nonfinite", "outlier")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the coordinator's work outside the log has found so far; all of it can be found again.
+
+    verdicts: by delta sequence. merged: the merge of the current cut, ready to commit. saved:
+    snapshots stored and not yet in the log. digests: of parameters, momentum and residual now.
+    """
+
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    merged: RoundCommitted | None = None
+    saved: tuple[SnapshotSaved, ...] = ()
+    digests: tuple[str, str, str] | None = None

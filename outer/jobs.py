@@ -1,0 +1,51 @@
+"""Work beside the log, one task a name, whose blob store may not answer for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventlog.errors import BlobError
+
+RETRY_S = 1.0  # between attempts at work that needs a store which does not answer
+
+
+@dataclass(slots=True)
+class Jobs:
+    """`say` tells a person of attempts that failed; `notify` is called whenever one has ended."""
+
+    say: Callable[[str], None]
+    notify: Callable[[], None]
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Start the work unless work of that name is under way."""
+        if name in self.tasks:
+            work.close()
+            return
+        task = asyncio.create_task(self._tried(name, work), name=name)
+        task.add_done_callback(lambda _: self.notify())
+        self.tasks[name] = task
+
+    def reap(self) -> None:
+        """Collect what has ended. A store that does not answer is asked again; anything else that
+        went wrong is raised."""
+        for name, task in list(self.tasks.items()):
+            if task.done():
+                del self.tasks[name]
+                task.result()
+
+    async def stop(self) -> None:
+        """Cancel everything, and wait for it."""
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+    async def _tried(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except BlobError as error:
+            self.say(f"{name}: {error}; trying again")
+            await asyncio.sleep(RETRY_S)

@@ -1,0 +1,73 @@
+"""Decisions about what outlasts a round: snapshots, released blobs, the end of the run. Pure."""
+
+from __future__ import annotations
+
+from eventlog.events import BlobsReleased, Event, RunFinished, shortened
+from leases.progress import target_reached
+from leases.view import View
+from outer.facts import Facts
+
+
+def saving(view: View, facts: Facts) -> list[Event]:
+    """Snapshots that are stored, and what need not be kept since."""
+    versions = {one.version: one for one in view.versions()}
+    fresh: list[Event] = [
+        one
+        for one in facts.saved
+        if one.version in versions and versions[one.version].snapshot_blob is None
+    ]
+    return fresh or releasing(view)
+
+
+def releasing(view: View) -> list[Event]:
+    """Deltas and updates up to the second-newest snapshot, and older snapshots (DESIGN 6)."""
+    if view.config().snapshots.retention == "all":
+        return []
+    kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
+    if len(kept) < 2:
+        return []
+    horizon = kept[-2]
+    needed, old = view.blobs_split(horizon)
+    blobs = sorted(old - needed)[:1000]
+    if not blobs:
+        return []
+    return [
+        BlobsReleased(
+            blobs=tuple(blobs),
+            reason=f"versions up to {horizon} are recovered from the snapshots of "
+            f"{horizon} and {kept[-1]}",
+        )
+    ]
+
+
+def finishing(view: View, facts: Facts) -> list[Event]:
+    """The end: the target is reached, or a stop was asked for and everyone has left (R15)."""
+    run, round_ = view.run(), view.round()
+    stopped = (
+        run.state == "stopping"
+        and not view.live()
+        and not (round_ is not None and (round_.state == "closed" or view.deltas("undecided")))
+    )
+    reached = target_reached(view.db) and round_ is None
+    if not (stopped or reached) or facts.digests is None:
+        return []
+    newest = view.version(run.version)
+    if newest is not None and newest.snapshot_blob is None:
+        return []  # the final version is kept whole first
+    undecided = view.deltas("undecided")
+    num_held = view.num_held()
+    what = f"{run.merged_tokens} tokens in {run.version} rounds"
+    why = f"the target is reached: {what}" if reached else f"stopped: {run.reason}; {what}"
+    return [
+        RunFinished(
+            outcome="target" if reached else "stopped",
+            version=run.version,
+            tokens=run.merged_tokens,
+            undecided=tuple(delta.token for delta in undecided),
+            num_returned=num_held,
+            parameters_digest=facts.digests[0],
+            momentum_digest=facts.digests[1],
+            residual_digest=facts.digests[2],
+            reason=shortened(why),
+        )
+    ]
