@@ -14,12 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker.connection import connect
 from broker.deathsig import arm, death_signal
+from ops import configure, founding
+from sitehub.corpus import Corpus
 from sitehub.spawn import PRELOAD_VARIABLE
 from tests.support.history import History
 
@@ -79,13 +82,13 @@ class Fleet:
         code = process.returncode if process.returncode is not None else -1
         return Answer(code, out.decode(), err.decode(), time.monotonic() - began)
 
-    async def create(self, *overrides: str) -> Answer:
-        """`run create` of the fleet's configuration under its name, with overrides."""
-        pairs = [f"name={self.run}", *overrides]
-        arguments = [part for pair in pairs for part in ("--set", pair)]
-        return await self.atoll(
-            "run", "create", str(self.config), "--data", str(self.data), *arguments
-        )
+    async def create(self, *overrides: str) -> None:
+        """What `run create` does with the fleet's configuration under its name, in this process:
+        the command itself, whose imports take seconds, has tests of its own."""
+        config = configure.load(self.config, [f"name={self.run}", *overrides])
+        corpus = Corpus.open(self.data, verify="full")
+        async with await connect(self.url, name="operator") as connection:
+            await founding.create(connection, config, corpus)
 
     # -- processes that run -----------------------------------------------------------------------
 
@@ -135,8 +138,17 @@ class Fleet:
 
     def trainer_pid(self, site: str) -> int:
         """The process id of a site's trainer, as the hub recorded it."""
-        record = self.home / "sites" / self.run / site / "site.json"
-        return int(json.loads(record.read_text())["trainer_pid"])
+        return int(json.loads((self.site_home(site) / "site.json").read_text())["trainer_pid"])
+
+    @contextlib.contextmanager
+    def trainer_stopped(self, site: str) -> Iterator[None]:
+        """A trainer that does nothing for a while, though its hub lives."""
+        trainer = self.trainer_pid(site)
+        os.kill(trainer, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(trainer, signal.SIGCONT)
 
     async def ended(self, name: str, within_s: float = _END_S) -> int:
         """Wait for a process to end by itself; its exit code."""
@@ -179,6 +191,18 @@ class Fleet:
 
         await self._until(found, what, within_s)
 
+    async def settled(self, quiet_s: float = 1.5) -> None:
+        """Wait until nothing has been written for a moment, longer than a tick or heartbeat."""
+        seen, since = -1, time.monotonic()
+
+        def quiet(history: History) -> bool:
+            nonlocal seen, since
+            if history.last != seen:
+                seen, since = history.last, time.monotonic()
+            return time.monotonic() - since >= quiet_s
+
+        await self.until(quiet, "silence", 20)
+
     async def _until(self, found: Callable[[], Any], what: str, within_s: float) -> Any:
         until = time.monotonic() + within_s
         while True:
@@ -215,6 +239,10 @@ class Fleet:
     @property
     def home(self) -> Path:
         return self.root / "home"
+
+    def site_home(self, site: str) -> Path:
+        """What a site keeps of the run on this machine."""
+        return self.home / "sites" / self.run / site
 
     def log_of(self, name: str) -> Path:
         folder = self.root / "logs"

@@ -26,6 +26,7 @@ class History:
         self.entries: list[Entry] = []
         self.voids: list[tuple[int, str, str]] = []
         self.news = asyncio.Event()
+        self.mark = 0  # a sequence that a test remembers
         self._projection = Projection(":memory:", [LeaseTable()], run)
         self.view = View(self._projection.db)
 
@@ -57,6 +58,10 @@ class History:
             for entry in self.entries[after:]
             if isinstance(entry.event, kind) and source in ("", entry.record.subject)
         ]
+
+    def new_versions(self, after: int) -> int:
+        """Versions committed behind a sequence."""
+        return len(self.of(RoundCommitted, after=after))
 
     def merged(self, after: int = 0) -> list[tuple[int, Cut]]:
         """(sequence of the commit, member) of every delta that was merged, in order."""
