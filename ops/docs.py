@@ -28,7 +28,9 @@ def render(page: str) -> str:
 
 def reference() -> str:
     """Exit codes and every command, in Markdown."""
-    context = click.Context(root, info_name="atoll", terminal_width=100, max_content_width=100)
+    context = click.Context(
+        root, info_name="atoll", terminal_width=100, max_content_width=100, **root.context_settings
+    )
     return "\n".join([*_exit_codes(), *_command(root, context)])
 
 
