@@ -163,8 +163,8 @@ OWN = {
     "blocks": "SELECT epoch, block, state, lease, incarnation, delta FROM blocks WHERE incarnation "
     "IN (SELECT seq FROM incarnations WHERE site = ?1) OR delta IN "
     "(SELECT seq FROM deltas WHERE site = ?1) ORDER BY epoch, block",
-    "deltas": "SELECT seq, id, incarnation, state, base_version, blob, num_blocks, tokens, last, round, "
-    "weight, ticks, spoiled_seq FROM deltas WHERE site = ?1 ORDER BY seq",
+    "deltas": "SELECT seq, id, incarnation, state, base_version, blob, num_blocks, tokens, last, "
+    "round, weight, ticks, spoiled_seq FROM deltas WHERE site = ?1 ORDER BY seq",
     "incarnations": "SELECT * FROM incarnations WHERE site = ?1 ORDER BY seq",
     "joins": "SELECT * FROM joins WHERE site = ?1 ORDER BY seq",
     "rounds": "SELECT * FROM rounds WHERE ?1 != '' ORDER BY round",
