@@ -281,7 +281,7 @@ async def test_r20_blobs_go_only_after_their_release_and_a_successor_removes_wha
         await world.until(
             lambda: len([v for v in world.view.versions() if v.snapshot_blob]) == 3, "snapshots"
         )
-        await world.until(world.view.released, "a release")
+        await world.until(lambda: bool(retention.released(world.view.db)), "a release")
         await _until_gone(world)
     copy = world.folder / "again"
     copy.write_bytes(b"left by a coordinator that died before it could remove it")
