@@ -45,8 +45,9 @@ class Feed:
         """The next batch; empty when none came in time, or on `notify`. Nothing is lost when the
         caller is cancelled. Raises what ended the follower."""
         if not self._batches:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), timeout_s)
+            with suppress(TimeoutError):  # (wait_for loses a cancellation that comes with news)
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
         self._news.clear()
         if self._batches:
             self._room.release()

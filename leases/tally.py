@@ -43,11 +43,12 @@ CREATE TABLE audit_leases (
 CREATE INDEX audit_leases_held ON audit_leases (incarnation);
 CREATE TABLE audit_deltas (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, incarnation INTEGER NOT NULL,
-    base INTEGER NOT NULL, tokens INTEGER NOT NULL, fault TEXT NOT NULL, refused INTEGER NOT NULL
+    tokens INTEGER NOT NULL, fault TEXT NOT NULL, void INTEGER NOT NULL,
+    refused INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE audit_delta_blocks (
     delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,
-    PRIMARY KEY (delta, epoch, block)
+    trained INTEGER NOT NULL, PRIMARY KEY (delta, epoch, block)
 ) WITHOUT ROWID;
 CREATE TABLE audit_quarantined (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (epoch, block)
@@ -108,11 +109,16 @@ def stolen(db: sqlite3.Connection, entry: Entry) -> None:
 
 
 def reclaimed(db: sqlite3.Connection, entry: Entry) -> None:
-    """R4: undelivered blocks of a live incarnation."""
+    """R4: everything that it had not delivered, or else what it had not started."""
     event = cast(LeaseReclaimed, entry.event)
+    held = db.execute(
+        "SELECT epoch, block FROM audit_leases WHERE incarnation = ? AND phase < ?",
+        (event.incarnation[0], DELIVERED),
+    ).fetchall()
+    below = DELIVERED if set(held) <= set(event.blocks) else STARTED
     where = "epoch = ? AND block = ? AND incarnation = ? AND phase < ?"
-    for epoch, block in event.blocks:
-        _take_back(db, "reclaimed", where, (epoch, block, event.incarnation[0], DELIVERED))
+    for epoch, block in sorted(set(event.blocks)):
+        _take_back(db, "reclaimed", where, (epoch, block, event.incarnation[0], below))
 
 
 def started(db: sqlite3.Connection, entry: Entry) -> None:
@@ -135,37 +141,46 @@ def published(db: sqlite3.Connection, entry: Entry, index: BlockIndex, void: str
     writer = entry.envelope.incarnation or (0, "")
     site = entry.record.subject.partition(".")[2]
     fault = _not_alive(db, writer, site)
-    tokens = 0
     for block in event.blocks:
         fault = fault or _not_held(db, (block.epoch, block.block), block.lease, writer)
-        tokens += index.tokens(block.block) if block.block < index.num_blocks else 0
-    row = (*entry.token, site, writer[0], event.base_version, tokens, fault)
-    db.execute("INSERT INTO audit_deltas VALUES (?, ?, ?, ?, ?, ?, ?, 0)", row)
-    for block in event.blocks:
-        held = (entry.record.sequence, block.epoch, block.block)
-        db.execute("INSERT OR IGNORE INTO audit_delta_blocks VALUES (?, ?, ?)", held)
+    blocks = sorted({(block.epoch, block.block) for block in event.blocks})
+    if len(blocks) < len(event.blocks):
+        fault = fault or "it names a block twice"
+    tokens = sum(index.tokens(block) for _, block in blocks if block < index.num_blocks)
+    db.execute(
+        "INSERT INTO audit_deltas (seq, id, site, incarnation, tokens, fault, void) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*entry.token, site, writer[0], tokens, fault, int(bool(void))),
+    )
+    for key in blocks:
+        db.execute(
+            "INSERT INTO audit_delta_blocks SELECT ?1, ?2, ?3, EXISTS (SELECT 1 FROM audit_leases "
+            "WHERE epoch = ?2 AND block = ?3 AND incarnation = ?4 AND phase = ?5)",
+            (entry.record.sequence, *key, writer[0], COMPLETED),
+        )
         if not (fault or void):
             db.execute(
                 "UPDATE audit_leases SET phase = ? WHERE epoch = ? AND block = ?",
-                (DELIVERED, block.epoch, block.block),
+                (DELIVERED, *key),
             )
 
 
 def refused(db: sqlite3.Connection, entry: Entry) -> None:
-    """Its blocks go back: delivered ones, and of a void delta those that it still holds trained."""
+    """Its blocks go back: delivered ones, and of a void delta those that were trained when it came
+    and are still held."""
     event = cast(DeltaRefused, entry.event)
-    db.execute("UPDATE audit_deltas SET refused = 1 WHERE seq = ?", (event.delta[0],))
-    row = db.execute(
-        "SELECT incarnation FROM audit_deltas WHERE seq = ?", (event.delta[0],)
-    ).fetchone()
-    blocks = db.execute(
-        "SELECT epoch, block FROM audit_delta_blocks WHERE delta = ? ORDER BY epoch, block",
-        (event.delta[0],),
+    delta = event.delta[0]
+    db.execute("UPDATE audit_deltas SET refused = 1 WHERE seq = ?", (delta,))
+    rows = db.execute(
+        "SELECT b.epoch, b.block, d.incarnation, d.void FROM audit_deltas d "
+        "JOIN audit_delta_blocks b ON b.delta = d.seq WHERE d.seq = ? AND b.trained "
+        "ORDER BY b.epoch, b.block",
+        (delta,),
     ).fetchall()
     where = "epoch = ? AND block = ? AND incarnation = ? AND lease < ? AND phase = ?"
-    for epoch, block in blocks:
-        values = (epoch, block, row[0], event.delta[0])
-        if event.code == "void":
+    for epoch, block, incarnation, void in rows:
+        values = (epoch, block, incarnation, delta)
+        if void:
             _take_back(db, "void delta", where, (*values, COMPLETED))
         else:
             db.execute(f"DELETE FROM audit_leases WHERE {where}", (*values, DELIVERED))

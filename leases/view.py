@@ -225,34 +225,6 @@ class View:
             )[0]
         )
 
-    def blobs_split(self, horizon: int) -> tuple[set[str], set[str]]:
-        """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
-        horizon, whose snapshot stays; a blob can be in both."""
-        old = self._blobs(
-            "SELECT update_blob FROM versions WHERE version <= ?1 UNION "
-            "SELECT snapshot_blob FROM versions WHERE version < ?1 AND snapshot_blob IS NOT NULL "
-            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
-            "WHERE (d.state = 'merged' AND v.version <= ?1) OR d.state = 'refused'",
-            horizon,
-        )
-        needed = self._blobs(
-            "SELECT update_blob FROM versions WHERE version > ?1 UNION "
-            "SELECT snapshot_blob FROM versions WHERE version >= ?1 AND snapshot_blob IS NOT NULL "
-            "UNION SELECT parameters_blob FROM run "
-            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
-            "WHERE d.state IN ('undecided', 'cut') OR (d.state = 'merged' AND v.version > ?1)",
-            horizon,
-        )
-        return needed, old
-
-    def _blobs(self, sql: str, horizon: int) -> set[str]:
-        rows = self._all(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", horizon)
-        return {row[0] for row in rows}
-
-    def released(self) -> list[str]:
-        """Digests that a BlobsReleased has named (R20)."""
-        return [row[0] for row in self._all("SELECT blob FROM released ORDER BY blob")]
-
     def version(self, version: int) -> Version | None:
         rows = self._all(_VERSION + "WHERE version = ?", version)
         return Version(*rows[0]) if rows else None

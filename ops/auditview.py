@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.console import Console
@@ -23,7 +23,7 @@ _MAX_LINES = 20  # of violations; --json has them all
 
 def show(found: Findings, target: str, deep: Deep | None) -> None:
     """Print the verdict and everything that supports it."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = _console()
     _verdict(console, found, deep)
     _figures(console, found)
     if found.epochs:
@@ -38,7 +38,7 @@ def show(found: Findings, target: str, deep: Deep | None) -> None:
 
 def explain(found: Findings) -> None:
     """Print what share of the granted blocks was taken back, from whom, and why."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = _console()
     console.print(
         f"\n{found.blocks_reclaimed:,} of {found.blocks_granted:,} granted blocks were reclaimed "
         f"({found.reclaimed_share:.1%}): each was granted again, or the run ended. "
@@ -54,18 +54,27 @@ def explain(found: Findings) -> None:
 
 def show_life(life: Life, found: Findings) -> None:
     """Print every event that touched one block, and what the fold made of it."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = _console()
     if not life.moments:
         console.print(f"block {life.epoch}:{life.block}: no event of run {found.run} names it")
         return
     table = Table(box=box.SIMPLE, title=f"block {life.epoch}:{life.block} of run {found.run}")
     for column in ("sequence", "time (UTC)", "source", "event", "block", "says"):
-        table.add_column(column, justify="right" if column == "sequence" else "left")
+        side: Literal["left", "right"] = "right" if column == "sequence" else "left"
+        table.add_column(column, justify=side, no_wrap=column != "says")
     for one in life.moments:
         move = one.after if one.after == one.before else f"{one.before} → {one.after}"
         says = escape(one.says) + (f" [red]void: {escape(one.void)}[/]" if one.void else "")
         table.add_row(str(one.sequence), one.time[11:23], one.source, one.type, move, says)
     console.print(table)
+
+
+def _console() -> Console:
+    """Whole lines; in a pipe, which has no width, tables get enough to say everything."""
+    console = Console(soft_wrap=True, highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    return console
 
 
 def _verdict(console: Console, found: Findings, deep: Deep | None) -> None:

@@ -32,6 +32,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Coordinate RUN, or stand by until its coordinator is gone.",
     ),
     "site": ("ops.commands.site", "site", "Take part in a run."),
+    "watch": (
+        "ops.commands.watch",
+        "watch",
+        "Watch a run: its sites, blocks and events, and what it waits for and until when.",
+    ),
     "eval": (
         "ops.commands.eval",
         "eval_",

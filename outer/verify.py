@@ -15,6 +15,7 @@ from typing import Any
 
 from eventlog.blobs import BlobStore
 from eventlog.errors import AtollError, BlobUnavailable
+from leases import retention
 from leases.rows import Version
 from leases.view import View
 from outer import recover
@@ -83,7 +84,7 @@ async def deep(
 def first_recomputable(view: View) -> int:
     """The first version that all later ones can be computed from: 0, or that of the oldest kept
     snapshot behind the last version whose deltas retention has released."""
-    released = set(view.released())
+    released = set(retention.released(view.db))
     gone = [
         row.version
         for row in view.versions()
@@ -115,7 +116,7 @@ async def _compare_snapshot(
     view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
 ) -> None:
     """A snapshot that is still kept must hold what was computed here."""
-    if row.snapshot_blob is None or row.snapshot_blob in view.released():
+    if row.snapshot_blob is None or row.snapshot_blob in retention.released(view.db):
         return
     path = await recover.fetch(blobs, row.snapshot_blob, folder)
     stored = await asyncio.to_thread(load_snapshot, path)

@@ -17,6 +17,7 @@ from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
 from leases.view import View
 from outer import rounds
+from outer.standby import owed
 
 MAX_NAMES = 5  # in one sentence
 SILENT_HEARTBEATS = 2.5  # a site that missed this many is worth a line
@@ -34,21 +35,6 @@ class Wait:
 
     def __str__(self) -> str:
         return f"{self.who} {self.what}" + (f", {self.until}" if self.until else "")
-
-
-def owed(view: View) -> bool:
-    """Whether a coordinator is needed: a live site waits for ticks, or an answer is due (R8)."""
-    run = view.run()
-    if run.state in ("none", "finished"):
-        return False
-    return bool(
-        run.live
-        or view.waiting_joins()
-        or view.deltas("undecided", "cut", "void")
-        or view.round_is_cut()
-        or run.state == "stopping"
-        or target_reached(view.db)
-    )
 
 
 def waiting(view: View, silence_s: float | None = None) -> list[Wait]:
@@ -73,7 +59,7 @@ def waiting(view: View, silence_s: float | None = None) -> list[Wait]:
 
 def span(seconds: float) -> str:
     """A duration for people: `0.4 s`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = round(seconds)
+    whole = int(seconds + 0.05)
     for size, big, part, small in _SPANS:
         if whole >= size:
             rest = whole % size // part
@@ -127,15 +113,14 @@ def _site_waits(view: View, run: Run) -> list[Wait]:
     return [wait for one in view.live() for wait in _site(view, run, one, timing, lost_ticks)]
 
 
-def _site(
-    view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: int
-) -> list[Wait]:
+def _site(view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: int) -> list[Wait]:
     silence_s = one.silent_ticks * timing.tick_s
     if one.state == "departing":
         return [Wait(one.site, f"is leaving: {one.reason}", "until its departure is recorded")]
     if one.silent_ticks >= lost_ticks:
         return [Wait(one.site, f"is silent for {span(silence_s)}", "departs now as lost")]
-    if silence_s > SILENT_HEARTBEATS * timing.heartbeat_s(run.live):
+    surely_s = silence_s - timing.tick_s  # its last event may be as young as the first of the ticks
+    if surely_s >= SILENT_HEARTBEATS * timing.heartbeat_s(run.live):
         left = span((lost_ticks - one.silent_ticks) * timing.tick_s)
         until = f"departs as lost in {left} unless it speaks"
         return [Wait(one.site, f"is silent for {span(silence_s)}", until)]
@@ -167,7 +152,9 @@ def _door(view: View, join: Join) -> Wait:
         what += f"its predecessor #{live.token[0]} still speaks"
         return Wait(join.site, what, "until that one departs")
     what += f"its predecessor #{live.token[0]} is silent"
-    return Wait(join.site, what, f"until that one departs in {left}; refused as a twin if it speaks")
+    return Wait(
+        join.site, what, f"until that one departs in {left}; refused as a twin if it speaks"
+    )
 
 
 # -- rounds ---------------------------------------------------------------------------------------
@@ -205,7 +192,9 @@ def _between(view: View, run: Run) -> list[Wait]:
     if not run.live and not view.deltas("undecided"):
         return [Wait("the run", "rests: nobody is live", _COMES)]
     if rounds.opening(view):
-        return [Wait(f"round {run.round + 1}", "is about to open", "until the coordinator opens it")]
+        return [
+            Wait(f"round {run.round + 1}", "is about to open", "until the coordinator opens it")
+        ]
     what = f"waits for a site that holds version {run.version}"
     return [Wait(f"round {run.round + 1}", what, "until one reports it")]
 

@@ -145,7 +145,12 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
 
 @run.command()
 @click.argument("name", metavar="RUN", callback=run_name)
-@click.option("--reason", default="the operator stopped it", show_default=True)
+@click.option(
+    "--reason",
+    default="the operator stopped it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
 @broker_option
 def stop(name: str, reason: str, broker: str | None) -> None:
     """End a run well: started blocks are finished and merged, then the sites leave."""

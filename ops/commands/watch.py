@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,9 +16,10 @@ import click
 from ops.output import broker_option, file_or_run, json_option, print_json, say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from eventlog.chain import Record
     from eventlog.log import EventLog
-    from ops.watch.live import LiveView
 
 
 @click.command()
@@ -44,77 +47,85 @@ def watch(
     if speed is not None and not replay:
         raise click.UsageError("--speed says how fast to play: add --replay")
     found = file_or_run(target)
-    watcher = _Watcher(found, broker, as_json)
-    if as_json or once:
-        asyncio.run(watcher.once())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a picture with a ? in it is better than none
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if as_json or once or (isinstance(found, Path) and terminal and not replay):
+        asyncio.run(_once(found, broker, as_json))
     else:
-        asyncio.run(watcher.live(speed or 1.0 if replay else None))
+        asyncio.run(_live(found, broker, (speed or 1.0) if replay else None, terminal))
 
 
-class _Watcher:
-    """One look at a run or a file."""
+async def _once(target: Path | str, broker: str | None, as_json: bool) -> None:
+    """Print one picture, also of a damaged file up to the damage."""
+    from ops.watch.live import LiveView
 
-    def __init__(self, target: Path | str, broker: str | None, as_json: bool) -> None:
-        from rich.console import Console
-
-        self._target, self._broker, self._as_json = target, broker, as_json
-        self._console = Console(markup=False, highlight=False, emoji=False)
-
-    async def once(self) -> None:
-        """Print one picture, also of a damaged file up to the damage."""
-        async with self._opened() as (view, log):
-            try:
-                async for records in self._past(log):
-                    view.update(records)
-            finally:
-                self._print(view, log)
-
-    async def live(self, speed: float | None) -> None:
-        """Show or tell what happens; speed: of a replay, None for what is and comes."""
-        from ops.watch import play
-
-        async with self._opened() as (view, log):
-            if speed is not None:
-                beats = play.replay(self._past(log), speed)
-            elif log is not None:
-                beats = play.follow(log)
+    console = _console()
+    async with _opened(target, broker) as (run, log):
+        view = LiveView(console, run, fit=False)
+        try:
+            async for records in _past(target, log):
+                view.update(records)
+        finally:
+            now_s = view.end_s if log is None else None
+            if as_json:
+                print_json(view.scene(now_s).as_json())
             else:
-                beats = play.at_once(self._past(log))
-            if self._console.is_terminal:
-                await play.show(view, self._console, beats)
-            else:
-                await play.tell(view, sys.stdout, beats)
-            if view.outcome:
-                say(f"the run has finished: {view.outcome}")
+                console.print(view.frame(now_s))
 
-    def _print(self, view: LiveView, log: EventLog | None) -> None:
-        now_s = view.end_s if log is None else None
-        if self._as_json:
-            print_json(view.scene(now_s).as_json())
+
+async def _live(
+    target: Path | str, broker: str | None, speed: float | None, terminal: bool
+) -> None:
+    """Show or tell what happens. speed: of a replay; None for what is there and what comes."""
+    from ops.watch import play
+    from ops.watch.live import LiveView
+
+    console = _console()
+    async with _opened(target, broker) as (run, log):
+        view = LiveView(console, run)
+        if speed is not None:
+            beats = play.replay(_past(target, log), speed)
+        elif log is not None:
+            beats = play.follow(log)
         else:
-            self._console.print(view.frame(now_s))
+            beats = play.at_once(_past(target, log))
+        if terminal:
+            await play.show(view, console, beats)
+        else:
+            await play.tell(view, sys.stdout, beats)
+        if view.outcome:
+            say(f"run {run} has finished: {view.outcome}")
 
-    @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[tuple[LiveView, EventLog | None]]:
-        """A view, and the log of a run; None instead of it for a file."""
-        from ops.watch.live import LiveView
 
-        if isinstance(self._target, Path):
-            from eventlog.export import read_header
+def _console() -> Console:
+    from rich.console import Console
 
-            yield LiveView(self._console, read_header(self._target), fit=False), None
-            return
-        from ops.connect import opened
+    return Console(markup=False, highlight=False, emoji=False)
 
-        async with opened(self._target, self._broker) as (log, _):
-            yield LiveView(self._console, self._target), log
 
-    def _past(self, log: EventLog | None) -> AsyncIterator[list[Record]]:
-        """The records that there are."""
-        from eventlog.export import read_export, to_end
-        from ops.watch.play import batches
+@asynccontextmanager
+async def _opened(
+    target: Path | str, broker: str | None
+) -> AsyncIterator[tuple[str, EventLog | None]]:
+    """The run's name, and its log on the broker; None instead of that for a file."""
+    if isinstance(target, Path):
+        from eventlog.export import read_header
 
-        if log is not None:
-            return to_end(log)
-        assert isinstance(self._target, Path)
-        return batches(read_export(self._target))
+        yield read_header(target), None
+        return
+    from ops.connect import opened
+
+    async with opened(target, broker, "watch") as (log, *_):
+        yield target, log
+
+
+def _past(target: Path | str, log: EventLog | None) -> AsyncIterator[list[Record]]:
+    """The records that there are."""
+    from eventlog.export import read_export, to_end
+    from ops.watch.play import batches
+
+    if log is not None:
+        return to_end(log)
+    assert isinstance(target, Path)
+    return batches(read_export(target))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -22,7 +22,8 @@ Watch = Callable[[EventLog], AsyncIterator[None]]
 
 def watcher(console: Console) -> Watch:
     """The live view on a terminal, plain lines elsewhere; ends when the run has finished."""
-    return _drawn(console) if console.is_terminal else _told(console.file)
+    on_terminal = console.is_terminal and console.file.isatty()  # FORCE_COLOR draws into no pipe
+    return _drawn(console) if on_terminal else _told(console.file)
 
 
 def _drawn(console: Console) -> Watch:
@@ -40,7 +41,7 @@ def _drawn(console: Console) -> Watch:
     return watch
 
 
-def _told(out: TextIO) -> Watch:
+def _told(out: IO[str]) -> Watch:
     async def watch(log: EventLog) -> AsyncIterator[None]:
         view = LiveView(Console(file=out), log.run)
         async with aclosing(play.follow(log)) as beats:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from eventlog.codec import Entry
 from eventlog.events import COORDINATOR, SITE
 from leases.progress import share_done
+from leases.states import is_void
 from leases.view import View
 
 MAX_COMMITS = 6  # the pace is that of the last few rounds
@@ -44,15 +45,16 @@ class Pace:
         time_s = record.time_ns / 1e9
         self.last_s, self.last_sequence = time_s, record.sequence
         source, _, name = record.subject.partition(".")
-        if source == SITE and not void:
+        counts = not is_void(void)
+        if source == SITE and counts:
             self.heard_s[name] = time_s
-        if source == COORDINATOR and not void:
+        if source == COORDINATOR and counts:
             self.coordinator_s, self.asked_s = time_s, None
         elif kind in ("site.joined", "run.stopped") and self.asked_s is None:
             self.asked_s = time_s
-        if kind == "round.opened" and not void and not self.commits:
+        if kind == "round.opened" and counts and not self.commits:
             self.commits.append(Mark(time_s, 0.0))
-        if kind == "round.committed" and not void:
+        if kind == "round.committed" and counts:
             self.commits.append(Mark(time_s, _share_at(entry, view)))
 
     def share_per_s(self) -> float | None:

@@ -16,6 +16,7 @@ from ops.watch.words import Told
 from outer.waiting import span
 
 MIN_TOLD = 3  # events that a small screen shows at least
+MIN_SITES = 5
 WIDE = 96  # columns from which on all is shown
 PHASES = {"training": "yellow", "delivered": "cyan", "leaving": "magenta"}
 RUN_STATES = {
@@ -48,20 +49,23 @@ class Frame:
         yield from middle
         if waits:
             yield _title("waiting", width, plain)
-            yield from waits[:num_waits]
+            yield from waits if num_waits == len(waits) else waits[: num_waits - 1]
+            if num_waits < len(waits):
+                yield _line(f"… {len(waits) - num_waits + 1} more lines", width, "dim")
         yield _title("events (UTC)", width, plain)
         for told in scene.told[len(scene.told) - num_told :]:
             yield _event(told, width)
 
 
 def _fit(height: int | None, around: int, scene: Scene, waits: int) -> tuple[int, int, int]:
-    """How many sites, lines of waiting and events find room: events give way first, then sites."""
+    """How many sites, lines of waiting and events find room: events give way first, then sites
+    down to a few, then what is waited for."""
     sites, told = len(scene.sites), len(scene.told)
     if height is None:
         return sites, waits, told
     free = height - around
     least = min(told, MIN_TOLD)
-    waits = min(waits, max(1, free // 3))
+    waits = min(waits, max(1, free - least - min(sites, MIN_SITES)))
     sites = min(sites, max(1, free - waits - least))
     return sites, waits, min(told, max(0, free - waits - sites))
 

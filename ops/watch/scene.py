@@ -89,6 +89,7 @@ class Scene:
         found["evaluation"] = self.perplexity and {"version": version, "perplexity": perplexity}
         for epoch in found["epochs"]:
             del epoch["cells"]
+            epoch |= epoch.pop("counts")
         for site in found["sites"]:
             site["held"] = [f"{epoch}:{block}" for epoch, block, _ in site["held"]]
         return found

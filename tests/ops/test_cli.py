@@ -25,7 +25,7 @@ ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
 
 def everything() -> Iterator[tuple[str, click.Command]]:
     """(full name, command) of every command there is."""
-    for command, context in docs.commands(root, click.Context(root, info_name="atoll")):
+    for command, context in docs.commands(root, docs.root_context()):
         yield context.command_path, command
 
 

@@ -1,0 +1,236 @@
+"""A run with the real coordinator, a log in memory, blobs in a folder, and sites of the test.
+
+The tensors are tiny, the deltas real files; a site holds parameters of its own and takes every step
+by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eventlog.codec import decode
+from eventlog.dir_blobs import DirBlobs
+from eventlog.events import (
+    OPERATOR,
+    BlockCompleted,
+    BlockStarted,
+    DeltaBlock,
+    DeltaPublished,
+    Event,
+    SiteDeparting,
+    Token,
+    VersionApplied,
+)
+from eventlog.memory_log import MemoryLog
+from eventlog.projector import Projection, run_projection
+from eventlog.writer import Stamp, Writer
+from leases.table import LeaseTable
+from leases.view import View
+from outer import codecs
+from outer.coordinator import Coordinator
+from outer.merge import apply_update
+from outer.versions import OuterState, digest, save_parameters
+from outer.workshop import Workshop
+from tests.support.scenario import RUN, config, created, joining
+
+SHAPES = {"bias": (3,), "weight": (4, 3)}
+
+
+def tensors(seed: int, scale: float = 1.0) -> dict[str, Tensor]:
+    """Tensors of the model's form that a seed determines."""
+    chance = torch.Generator().manual_seed(seed)
+    return {name: scale * torch.randn(shape, generator=chance) for name, shape in SHAPES.items()}
+
+
+class World:
+    """What a run consists of, and an observer that folds the whole log. `end` it."""
+
+    def __init__(self, folder: Path, target: dict[str, int], **sections: Any) -> None:
+        self.folder = folder
+        self.config = config(target, lease_s=4.0, **sections)
+        self.log = MemoryLog(RUN)
+        self.blobs = DirBlobs(folder / "blobs")
+        self.projection = Projection(":memory:", [LeaseTable()], RUN)
+        self.view = View(self.projection.db)
+        self.num_coordinators = 0
+
+    async def found(self, num_sequences: int = 22) -> None:
+        """The run's first event, with real initial parameters."""
+        parameters, path = tensors(0), self.folder / "initial"
+        save_parameters(parameters, path)
+        blob = await self.blobs.put(path)
+        event = created(
+            self.config,
+            num_sequences,
+            parameters_blob=blob.digest,
+            parameters_digest=digest(parameters),
+        )
+        await self.operator(event)
+
+    async def operator(self, event: Event) -> None:
+        await self.fold()
+        pen = Writer(self.log, OPERATOR)
+        pen.set(*self.view.pen(OPERATOR))
+        await pen.append([event], Stamp())
+
+    async def fold(self) -> None:
+        await run_projection(self.projection, self.log)
+
+    async def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 20) -> Any:
+        """The first true value of a condition on the folded log."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await self.fold()
+            if value := condition():
+                return value
+            await asyncio.sleep(0.002)
+        raise AssertionError(f"waited in vain: {what or condition}")
+
+    def coordinator(self, holder: str = "one", log: Any = None, **fields: Any) -> Coordinator:
+        """Another coordinator process: a projection and a folder of its own."""
+        self.num_coordinators += 1
+        folder = self.folder / f"coordinator-{self.num_coordinators}"
+        folder.mkdir()
+        projection = Projection(":memory:", [LeaseTable()], RUN)
+        shop = Workshop(self.blobs, folder)
+        return Coordinator(log or self.log, projection, shop, holder, **fields)
+
+    @asynccontextmanager
+    async def coordinated(self, *others: Coordinator) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """These coordinators run (or one of our own) until the block ends; failures are raised."""
+        tasks = [asyncio.create_task(one.run()) for one in others or (self.coordinator(),)]
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                if not task.done():
+                    task.cancel()
+            for task in tasks:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    def count(self, *kinds: str) -> int:
+        """How many events of these types the log holds."""
+        found = [decode(record) for record in self.log._records]
+        return sum(one.envelope is not None and one.envelope.type in kinds for one in found)
+
+    def state(self) -> str:
+        return str(self.view.run().state)
+
+
+class Site:
+    """A site driven by a test: its trainer makes deltas from seeds."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.pen = Writer(world.log, f"site.{name}")
+        self.token: Token | None = None
+        self.model = OuterState.initial(tensors(0))
+        self.version = 0
+        self.num_deltas = 0
+
+    async def says(self, *events: Event) -> int:
+        """Append events of our incarnation; the last sequence."""
+        await self.world.fold()
+        self.pen.set(*self.world.view.pen(self.pen.subject))
+        return await self.pen.append(events, Stamp(incarnation=self.token))
+
+    async def join(self, **changes: Any) -> None:
+        """Ask to be admitted, and say which version we hold."""
+        self.token = None
+        sequence = await self.says(joining(**changes))
+        answer = await self.world.until(
+            lambda: (one := self.world.view.answer(sequence)) and one.incarnation and one,
+            "an admission",
+        )
+        one = self.world.view.incarnation(answer.incarnation)
+        assert one is not None
+        self.token = one.token
+        await self.catch_up(again=True)
+
+    async def catch_up(self, again: bool = False) -> None:
+        """Take the steps that were committed since, each with our own arithmetic."""
+        await self.world.fold()
+        rows = self.world.view.versions(after=self.version)
+        for row in rows:
+            path = self.world.folder / f"{self.name}-update"
+            path.unlink(missing_ok=True)
+            await self.world.blobs.get(row.update_blob, path)
+            outer = self.world.config.outer
+            apply_update(
+                self.model.parameters,
+                self.model.momentum,
+                path,
+                lr=outer.lr,
+                momentum_coefficient=outer.momentum,
+            )
+            self.version = row.version
+        if rows or again:
+            held = digest(self.model.parameters)
+            await self.says(
+                VersionApplied(version=self.version, parameters_digest=held, source="update")
+            )
+
+    async def train(self) -> list[DeltaBlock]:
+        """Start and complete everything that is granted to us in the open round."""
+        assert self.token is not None
+        view, seq = self.world.view, self.token[0]
+        held = await self.world.until(lambda: view.held(seq), f"blocks for {self.name}")
+        for one in held:
+            named = {"epoch": one.epoch, "block": one.block, "lease": one.lease}
+            await self.says(BlockStarted.model_validate(named))
+            await self.says(BlockCompleted.model_validate({**named, "loss": 2.0, "seconds": 0.1}))
+        return [
+            DeltaBlock(
+                epoch=one.epoch,
+                block=one.block,
+                lease=one.lease,
+                tokens=view.index().tokens(one.block),
+            )
+            for one in held
+        ]
+
+    async def publish(self, blocks: list[DeltaBlock], blob: str = "", **changes: Any) -> int:
+        """Deliver blocks in a delta of our own making; its sequence."""
+        self.num_deltas += 1
+        if not blob:
+            seed = 1000 * self.num_deltas + sum(map(ord, self.name))
+            blob = await self.store(tensors(seed, 0.1), "bf16")
+        fields = {
+            "base_version": self.version,
+            "blocks": blocks,
+            "blob": blob,
+            "num_bytes": 1,
+            "codec": "bf16",
+            "norm": 1.0,
+            "max_abs": 1.0,
+        }
+        return await self.says(DeltaPublished.model_validate({**fields, **changes}))
+
+    async def store(self, delta: dict[str, Tensor], codec: str) -> str:
+        """The digest of a stored delta."""
+        path = self.world.folder / f"{self.name}-{self.num_deltas}"
+        codecs.encode(delta, codec, path)
+        return (await self.world.blobs.put(path)).digest
+
+    async def round(self) -> int:
+        """Train and deliver what we get in a round; the delta's sequence."""
+        return await self.publish(await self.train())
+
+    async def leave(self) -> None:
+        assert self.token is not None
+        seq = self.token[0]
+        await self.says(SiteDeparting(code="walltime", reason="its job ends"))
+        view = self.world.view
+        await self.world.until(
+            lambda: (one := view.incarnation(seq)) and one.state == "departed", "a departure"
+        )
