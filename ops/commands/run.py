@@ -38,9 +38,10 @@ def create(
     wrong with them is said before anything is written.
     """
     from ops.configure import load
+
+    settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked_corpus
 
-    settings = load(config, overrides)
     if data:
         settings = settings.model_copy(
             update={"data": settings.data.model_copy(update={"path": data})}

@@ -14,18 +14,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.connection import connect
 from broker.deathsig import arm, death_signal
-from ops import configure, founding
-from sitehub.corpus import Corpus
 from sitehub.spawn import PRELOAD_VARIABLE
+from tests.support.forkserver import CHECKOUT, Forked, ForkServer
 from tests.support.history import History
 
+Process = subprocess.Popen[bytes] | Forked
 _END_S = 20.0
 _LOOK_S = 0.2  # between two looks at processes while nothing comes from the log
 
@@ -55,40 +54,34 @@ class Fleet:
     config: Path
     run: str
     preload: str = ""
-    history: History = field(init=False)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    forks: ForkServer | None = None
+    history: History = field(default_factory=lambda: History("none"))
+    processes: dict[str, Process] = field(default_factory=dict)
     leaving: set[str] = field(default_factory=set)  # these may end with another code than 0
 
     # -- commands that end ------------------------------------------------------------------------
 
     async def atoll(self, *arguments: str, within_s: float = 60.0, **env: str) -> Answer:
         """Run one command to its end; `env` is added to its environment."""
-        began = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *self._command(arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._environment() | env,
-            cwd=_checkout(),
-        )
+        began, folder = time.monotonic(), self.root / "commands"
+        folder.mkdir(parents=True, exist_ok=True)
+        out, err = (folder / f"{time.monotonic_ns()}.{name}" for name in ("out", "err"))
+        process = self._launch(arguments, out, err, env)
         try:
-            out, err = await asyncio.wait_for(process.communicate(), within_s)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-            raise
-        code = process.returncode if process.returncode is not None else -1
-        return Answer(code, out.decode(), err.decode(), time.monotonic() - began)
+            code = await self._until(process.poll, " ".join(arguments), within_s)
+        finally:
+            process.kill()
+            process.wait()
+        return Answer(code, out.read_text(), err.read_text(), time.monotonic() - began)
 
     async def create(self, *overrides: str) -> None:
-        """What `run create` does with the fleet's configuration under its name, in this process:
-        the command itself, whose imports take seconds, has tests of its own."""
-        config = configure.load(self.config, [f"name={self.run}", *overrides])
-        corpus = Corpus.open(self.data, verify="full")
-        async with await connect(self.url, name="operator") as connection:
-            await founding.create(connection, config, corpus)
+        """`run create` of the fleet's configuration under its name, with overrides."""
+        pairs = [f"name={self.run}", *overrides]
+        options = [part for pair in pairs for part in ("--set", pair)]
+        created = await self.atoll(
+            "run", "create", str(self.config), "--data", str(self.data), *options
+        )
+        assert created.code == 0, created
 
     # -- processes that run -----------------------------------------------------------------------
 
@@ -105,18 +98,8 @@ class Fleet:
         """Start a command in the background, its output in the log of that name. It is ended with
         this process, whatever ends that."""
         assert self.processes.get(name) is None, f"{name} runs already"
-        prctl, parent = death_signal(), os.getpid()
-        with self.log_of(name).open("ab") as output:
-            self.processes[name] = subprocess.Popen(
-                self._command(arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=self._environment(),
-                cwd=_checkout(),
-                start_new_session=True,
-                preexec_fn=(lambda: arm(prctl, parent)) if prctl else None,
-            )
+        log = self.log_of(name)
+        self.processes[name] = self._launch(arguments, log, log, {})
 
     def kill(self, name: str) -> None:
         """SIGKILL to one process, which is waited for."""
@@ -249,12 +232,28 @@ class Fleet:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / name
 
-    def _command(self, arguments: Any) -> list[str]:
-        return [sys.executable, "-m", "ops", *arguments]
+    def _launch(
+        self, arguments: Sequence[str], out: Path, err: Path, more: Mapping[str, str]
+    ) -> Process:
+        """Forked where there is a fork server, else in a new interpreter."""
+        env = self._environment() | dict(more)
+        if self.forks is not None:
+            return self.forks.start(arguments, env, out, err)
+        prctl, parent = death_signal(), os.getpid()
+        with out.open("ab") as output, err.open("ab") as talk:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ops", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=talk,
+                env={**os.environ, **env},
+                cwd=CHECKOUT,
+                start_new_session=True,
+                preexec_fn=(lambda: arm(prctl, parent)) if prctl else None,
+            )
 
     def _environment(self) -> dict[str, str]:
         return {
-            **os.environ,
             PRELOAD_VARIABLE: self.preload,
             "ATOLL_BROKER": self.url,
             "ATOLL_HOME": str(self.home),
@@ -262,6 +261,3 @@ class Fleet:
             "OMP_NUM_THREADS": "1",
         }
 
-
-def _checkout() -> Path:
-    return Path(__file__).parents[2]

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 from broker.deathsig import arm, death_signal
@@ -40,6 +41,18 @@ class Served:
         said = json.loads(self._process.stdout.readline())
         assert self.url in ("", said["url"]), "it came back elsewhere"
         self.url, self._pid = said["url"], said["pid"]
+
+    def streams(self) -> dict[str, tuple[int, int]]:
+        """(messages, last sequence) of every stream, as the server's own monitor says."""
+        port = json.loads((self.folder / "broker.json").read_text())["monitor_port"]
+        query = f"http://127.0.0.1:{port}/jsz?streams=true&limit=10000"
+        with urllib.request.urlopen(query, timeout=10) as answer:
+            accounts = json.load(answer)["account_details"]
+        return {
+            stream["name"]: (stream["state"]["messages"], stream["state"]["last_seq"])
+            for account in accounts
+            for stream in account["stream_detail"]
+        }
 
     def kill(self) -> None:
         """SIGKILL to the server and to the command that looks after it."""

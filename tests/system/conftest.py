@@ -13,6 +13,7 @@ import pytest
 
 from sitehub.spawn import start_preload
 from tests.support.fleet import Fleet
+from tests.support.forkserver import ForkServer
 from tests.support.history import History
 from tests.support.server import Served
 from tests.support.text import write_text
@@ -77,10 +78,18 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The socket of a parent that has imported what trainers import."""
     folder = tmp_path_factory.mktemp("preload")
     process = start_preload(folder / "p.sock", folder / "log")
+    os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # trainers take what the others leave
     yield str(folder / "p.sock")
     assert process.stdin is not None
     process.stdin.close()
     process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Starts commands without their imports; a test marked `own_interpreters` does without."""
+    with ForkServer(tmp_path_factory.mktemp("forks")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +119,9 @@ async def fleet(
     name = "own_broker" if "own_broker" in request.fixturenames else "broker"
     served: Served = request.getfixturevalue(name)
     run = f"run-{os.getpid()}-{next(_numbers)}"
-    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, preload)
+    own = request.node.get_closest_marker("own_interpreters")
+    forks = None if own else request.getfixturevalue("forks")
+    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, preload, forks)
     marker = request.node.get_closest_marker("settings")
     await fleet.create(*(marker.args if marker else ()))
     async with History.watched(served.url, run) as fleet.history:

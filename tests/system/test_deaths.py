@@ -37,7 +37,7 @@ async def test_a_site_comes_back_from_the_death_of_all_of_it_or_of_either_half(
     await fleet.until(lambda _: fleet.trainer_pid("beta") != trainer, "its new trainer's record")
 
     await fleet.finish()
-    found = await fleet.audit("--deep")
+    found = await fleet.audit()
     assert found["model_digest"] == fleet.history.of(RunFinished)[0][1].parameters_digest
     assert found["blocks_reclaimed"] >= 3  # a block in work at each death
 

@@ -47,6 +47,7 @@ async def test_a_target_of_tokens_is_met_to_the_block_and_the_model_recomputed(
     assert all(void["sequence"] > at for void in found["void"])  # said while the end came
 
 
+@pytest.mark.own_interpreters
 @pytest.mark.settings("target={rounds=3}")
 async def test_a_target_of_rounds_is_met_exactly(fleet: Fleet) -> None:
     log = await _to_the_end(fleet)
