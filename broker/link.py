@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 
 from broker.errors import LinkDown
-from broker.session import Message, Outgoing, Session
+from broker.session import Message, Outgoing, Session, end_task
 
 CONNECT_S = 3.0
 _BACKOFF_S = (0.1, 2.0)
@@ -64,8 +64,7 @@ class Link:
         self._closed = True
         self._up.set()
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+            await end_task(self._keeper)
         session, self._session = self._session, None
         if session is not None:
             await session.close()

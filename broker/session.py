@@ -66,19 +66,26 @@ class Session:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._on_end: set[Callable[[], None]] = set()
+        self._subscriptions: set[Any] = set()
 
     @classmethod
     async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
         """Connect. Raises LinkDown."""
         session = cls()
+        # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
+        # swallow the cancellation of whoever awaits it.
+        connecting = asyncio.ensure_future(session._connect(urls, name))
         try:
-            async with asyncio.timeout(timeout_s):
-                await session._connect(urls, name)
+            await asyncio.wait({connecting}, timeout=timeout_s)
+            if not connecting.done():
+                raise LinkDown("no answer in time")
+            connecting.result()
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
             await session.close()
             known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
             raise LinkDown(known or str(error) or "no answer in time") from error
         except BaseException:
+            await end_task(connecting)
             await session.close()
             raise
         return session
@@ -123,7 +130,8 @@ class Session:
             subscription = await self._client.subscribe(f"{inbox}.*", cb=receive)
         except (nats.errors.Error, OSError) as error:
             raise LinkDown(str(error)) from error
-        return Listener(inbox, subscription)
+        self._subscriptions.add(subscription)
+        return Listener(inbox, subscription, self._subscriptions.discard)
 
     def call_at_end(self, wake: Callable[[], None]) -> None:
         """Call `wake` when the session ends, unless `forget_at_end` comes first."""
@@ -145,11 +153,13 @@ class Session:
     async def close(self) -> None:
         """End the session, in bounded time."""
         self._end()
+        tasks = self._client_tasks()
         closing = asyncio.ensure_future(self._client.close())
         await asyncio.wait({closing}, timeout=_CLOSE_S)
         self._abort()
-        closing.cancel()
-        await asyncio.gather(closing, *self._sending, return_exceptions=True)
+        for task in (closing, *tasks):
+            await end_task(task)
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def _connect(self, urls: Sequence[str], name: str) -> None:
         async def on_error(error: Exception) -> None:
@@ -175,7 +185,8 @@ class Session:
         self.max_payload_bytes = int(self._client.max_payload)
         self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))
         self._inbox = str(self._client.new_inbox())
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
+        replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
+        self._subscriptions.add(replies)
 
     async def _publish(self, messages: Sequence[Outgoing]) -> None:
         for message in messages:
@@ -207,6 +218,14 @@ class Session:
         for wake in self._on_end:
             wake()
 
+    def _client_tasks(self) -> list[asyncio.Task[Any]]:
+        """The client's own tasks. When its closing fails on a reset socket it leaves them behind:
+        readers of subscriptions waiting, and the error in a task that nobody awaits."""
+        names = ("_reading_task", "_ping_interval_task", "_flusher_task", "_reconnection_task")
+        tasks = [getattr(self._client, name, None) for name in names]
+        tasks += [getattr(sub, "_wait_for_msgs_task", None) for sub in self._subscriptions]
+        return [task for task in tasks if isinstance(task, asyncio.Task)]
+
     def _abort(self) -> None:
         """Cut the socket: closing a dead link gently can wait for minutes."""
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
@@ -220,10 +239,22 @@ class Listener:
 
     inbox: str
     _subscription: Any
+    _forget: Callable[[Any], None]
 
     async def stop(self) -> None:
+        if not self._subscription._conn.is_closed:
+            self._forget(self._subscription)  # else its reader is the session's to end
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._subscription.unsubscribe()
+
+
+async def end_task(task: asyncio.Future[Any]) -> None:
+    """Cancel a task until it has ended, also where it swallows a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=0.2)
+    if not task.cancelled():
+        task.exception()
 
 
 def _message(raw: Any) -> Message:

@@ -65,11 +65,12 @@ def joins(view: View) -> list[Event]:
     """Answers to the sites at the door (R11). A join under a live name waits for ticks."""
     decided: list[Event] = []
     for join in view.waiting_joins():
-        decided += _answer(view, join)
+        decided += answer(view, join)
     return decided
 
 
-def _answer(view: View, join: Join) -> list[Event]:
+def answer(view: View, join: Join) -> list[Event]:
+    """The answer to one join that can be given now; nothing while it has to wait."""
     if join.manifest_digest != view.manifest_digest():
         reason = (
             f"its data manifest is {join.manifest_digest[:12]}, the run's is "

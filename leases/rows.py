@@ -130,6 +130,7 @@ class Version:
     """The outcome of a committed round, by digests."""
 
     version: int
+    seq: int  # of its RoundCommitted
     round: int
     update_blob: str
     update_codec: str

@@ -24,7 +24,7 @@ _DELTA = (
     "tokens, last, weight, reason, ticks FROM deltas "
 )
 _VERSION = (
-    "SELECT version, round, update_blob, update_codec, parameters_digest, momentum_digest, "
+    "SELECT version, seq, round, update_blob, update_codec, parameters_digest, momentum_digest, "
     "residual_digest, tokens, merged_tokens, loss, snapshot_blob FROM versions "
 )
 
@@ -92,6 +92,14 @@ class View:
             "WHERE i.seq IN (SELECT max(seq) FROM incarnations GROUP BY site) ORDER BY i.site"
         )
 
+    def num_departed(self) -> int:
+        """Incarnations that have departed."""
+        return int(self._one("SELECT count(*) FROM incarnations WHERE state = 'departed'")[0])
+
+    def num_admitted_after(self, sequence: int) -> int:
+        """Incarnations that were admitted after a position of the log."""
+        return int(self._one("SELECT count(*) FROM incarnations WHERE seq > ?", sequence)[0])
+
     def waiting_joins(self) -> list[Join]:
         rows = self._all(
             "SELECT seq, id, site, predecessor_seq, predecessor_id, successor, manifest_digest, "
@@ -153,6 +161,15 @@ class View:
             )
         )
 
+    def undecided_tokens(self, incarnation: int) -> int:
+        """Tokens of an incarnation that are delivered and not yet merged."""
+        row = self._one(
+            "SELECT coalesce(sum(tokens), 0) FROM deltas WHERE incarnation = ? "
+            "AND state IN ('undecided', 'cut')",
+            incarnation,
+        )
+        return int(row[0])
+
     def spoiled_by(self, delta: Delta) -> int | None:
         """The earlier delta of the same incarnation that was refused for its values only after
         this one stood: both hold the same progress (DESIGN 6)."""
@@ -207,34 +224,6 @@ class View:
                 "SELECT count(*) FROM blocks WHERE state IN ('leased', 'training', 'trained')"
             )[0]
         )
-
-    def blobs_split(self, horizon: int) -> tuple[set[str], set[str]]:
-        """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
-        horizon, whose snapshot stays; a blob can be in both."""
-        old = self._blobs(
-            "SELECT update_blob FROM versions WHERE version <= ?1 UNION "
-            "SELECT snapshot_blob FROM versions WHERE version < ?1 AND snapshot_blob IS NOT NULL "
-            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
-            "WHERE (d.state = 'merged' AND v.version <= ?1) OR d.state = 'refused'",
-            horizon,
-        )
-        needed = self._blobs(
-            "SELECT update_blob FROM versions WHERE version > ?1 UNION "
-            "SELECT snapshot_blob FROM versions WHERE version >= ?1 AND snapshot_blob IS NOT NULL "
-            "UNION SELECT parameters_blob FROM run "
-            "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
-            "WHERE d.state IN ('undecided', 'cut') OR (d.state = 'merged' AND v.version > ?1)",
-            horizon,
-        )
-        return needed, old
-
-    def _blobs(self, sql: str, horizon: int) -> set[str]:
-        rows = self._all(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", horizon)
-        return {row[0] for row in rows}
-
-    def released(self) -> list[str]:
-        """Digests that a BlobsReleased has named (R20)."""
-        return [row[0] for row in self._all("SELECT blob FROM released ORDER BY blob")]
 
     def version(self, version: int) -> Version | None:
         rows = self._all(_VERSION + "WHERE version = ?", version)

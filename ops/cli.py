@@ -20,6 +20,11 @@ from ops import exits
 
 # name -> (module, command in it, short help); a test compares the help with the command's own
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": (
+        "ops.commands.demo",
+        "demo",
+        "Train a small model over three sites, with a crash and a late join; audit it.",
+    ),
     "run": ("ops.commands.run", "run", "Create, list, show and stop runs."),
     "coordinate": (
         "ops.commands.coordinate",
@@ -27,10 +32,20 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Coordinate RUN, or stand by until its coordinator is gone.",
     ),
     "site": ("ops.commands.site", "site", "Take part in a run."),
+    "watch": (
+        "ops.commands.watch",
+        "watch",
+        "Watch a run: its sites, blocks and events, and what it waits for and until when.",
+    ),
     "eval": (
         "ops.commands.eval",
         "eval_",
         "Measure held-out loss, perplexity and bits per byte of a version.",
+    ),
+    "audit": (
+        "ops.commands.audit",
+        "audit",
+        "Replay a log and verify what the run promises.",
     ),
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),

@@ -10,6 +10,7 @@ from eventlog.errors import EventInvalid
 _ENVELOPE = ("id", "n", "version", "term", "incarnation")
 _MAX_ITEMS = 6  # of a list, in a line for people
 _MAX_TEXT = 60
+_UNPRINTABLE = {"\n": " ", "\r": " ", "\t": " "}
 
 
 def as_json(entry: Entry) -> dict[str, Any]:
@@ -32,16 +33,27 @@ def as_json(entry: Entry) -> dict[str, Any]:
     return found
 
 
+def clean(text: str) -> str:
+    """One line that is safe on a terminal: whatever a log holds, no control or formatting character
+    reaches it (escape sequences, line breaks, changes of the writing direction)."""
+    return "".join(char if char.isprintable() else _UNPRINTABLE.get(char, "�") for char in text)
+
+
 def as_line(entry: Entry) -> str:
-    """Sequence, time, source, type, what it says in brief, and the reason of a decision."""
+    """Sequence, time, source, type, what it says in brief, and the reason of a decision; safe on a
+    terminal."""
     said = as_json(entry)
-    data = dict(said["data"])
-    reason = data.pop("reason", "")
-    brief = " ".join(f"{key}={_brief(value)}" for key, value in data.items())
-    tail = f" — {reason}" if reason else ""
-    problem = f" (unreadable: {entry.problem})" if entry.problem else ""
     head = f"{said['sequence']:>7}  {said['time'][:23]}  {said['source']:<16}"
-    return f"{head} {said['type'] or '?':<20} {brief}{tail}{problem}".rstrip()
+    tail = f" — {reason}" if (reason := said["data"].get("reason")) else ""
+    problem = f" (unreadable: {entry.problem})" if entry.problem else ""
+    return clean(f"{head} {said['type'] or '?':<20} {brief(entry)}{tail}{problem}".rstrip())
+
+
+def brief(entry: Entry) -> str:
+    """The event's fields but its reason, long ones cut, as `key=value`; as they stand in the log,
+    so not safe on a terminal."""
+    data = as_json(entry)["data"]
+    return " ".join(f"{key}={_brief(value)}" for key, value in data.items() if key != "reason")
 
 
 def _raw(entry: Entry) -> dict[str, Any]:

@@ -28,8 +28,15 @@ def render(page: str) -> str:
 
 def reference() -> str:
     """Exit codes and every command, in Markdown."""
-    context = click.Context(root, info_name="atoll", terminal_width=100, max_content_width=100)
-    return "\n".join([*_exit_codes(), *_command(root, context)])
+    return "\n".join([*_exit_codes(), *_command(root, root_context())])
+
+
+def root_context() -> click.Context:
+    """The context of `atoll` with the settings of the real one: click keeps the help option that
+    the first context asked for."""
+    return click.Context(
+        root, info_name="atoll", terminal_width=100, max_content_width=100, **root.context_settings
+    )
 
 
 def commands(

@@ -27,7 +27,7 @@ def checked_corpus(config: RunConfig) -> Corpus:
     Raises ConfigInvalid, DataInvalid, ModelInvalid."""
     if not config.data.path:
         raise ConfigInvalid(
-            "data.path: missing; the folder that `atoll data build` wrote, or --data"
+            "data.path: missing: the folder that `atoll data build` wrote, or --data"
         )
     corpus = Corpus.open(Path(config.data.path), verify="full")
     build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)

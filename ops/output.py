@@ -23,9 +23,20 @@ broker_option: Option = click.option(
 )
 
 
+def run_name(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Callback of an argument RUN. Raises click.BadParameter where no run can have that name."""
+    from eventlog.log import NAME
+
+    if not NAME.match(value):
+        raise click.BadParameter(
+            f"{value!r} is no name that a run can have: a-z, 0-9 and -, at most 63 of them"
+        )
+    return value
+
+
 def file_or_run(target: str) -> Path | str:
-    """The path, where there is such a file; else the name of a run. Raises click.UsageError where
-    it can be neither."""
+    """What an argument RUN|FILE means: the path, where there is such a file; else the name of a
+    run. Raises click.UsageError where it can be neither."""
     from eventlog.log import NAME
 
     path = Path(target)

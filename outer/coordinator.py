@@ -35,6 +35,7 @@ from eventlog.feed import Feed
 from eventlog.log import EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
+from leases import retention
 from leases.progress import target_reached
 from leases.states import is_void
 from leases.view import View
@@ -151,7 +152,9 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
-        self._unreleased = set(self._view.released())  # a predecessor may have died before it
+        self._unreleased = set(
+            retention.released(self._view.db)
+        )  # a predecessor may have died before it
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
 
@@ -286,7 +289,7 @@ class Coordinator:
     async def _release(self) -> None:
         """R20: remove what the log has released, and nothing that was named again since."""
         named = set(self._unreleased)
-        blobs = sorted(named & set(self._view.released()))
+        blobs = sorted(named & set(retention.released(self._view.db)))
         await self.workshop.blobs.release(blobs)
         self.workshop.forget(blobs)
         self._unreleased -= named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventlog.events import BlobsReleased, Event, RunFinished, shortened
+from leases import retention
 from leases.progress import target_reached
 from leases.view import View
 from outer.facts import Facts
@@ -27,7 +28,7 @@ def releasing(view: View) -> list[Event]:
     if len(kept) < 2:
         return []
     horizon = kept[-2]
-    needed, old = view.blobs_split(horizon)
+    needed, old = retention.split(view.db, horizon)
     blobs = sorted(old - needed)[:1000]
     if not blobs:
         return []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from eventlog.blobs import BlobStore
+from eventlog.blobs import BlobStore, digest_file
 from eventlog.errors import AtollError
 from leases.rows import Version
 from leases.view import View
@@ -56,11 +56,11 @@ async def state_at(
     `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, BlobMissing (what
     retention released cannot be recomputed), BlobUnavailable.
     """
-    state = await _nearest(view, blobs, folder, 0 if from_start else version)
+    state = await nearest(view, blobs, folder, 0 if from_start else version)
     for row in view.versions(after=state.version):
         if row.version > version:
             break
-        state = await _step_again(view, blobs, folder, state, row)
+        state = await step_again(view, blobs, folder, state, row)
         on_version(row.version)
     return state
 
@@ -70,7 +70,7 @@ async def parameters_at(
 ) -> dict[str, Tensor]:
     """θ of a version from the newest snapshot before it and the published updates, verified.
     Raises as `state_at`."""
-    state, config = await _nearest(view, blobs, folder, version), view.config().outer
+    state, config = await nearest(view, blobs, folder, version), view.config().outer
     for row in view.versions(after=state.version):
         if row.version > version:
             break
@@ -95,7 +95,7 @@ def check_state(state: OuterState, row: Version) -> None:
     _check(row.version, "residual", row.residual_digest, found.residual)
 
 
-async def _nearest(view: View, blobs: BlobStore, folder: Path, version: int) -> OuterState:
+async def nearest(view: View, blobs: BlobStore, folder: Path, version: int) -> OuterState:
     """The newest stored state up to a version, verified: a snapshot, or the initial parameters."""
     snapshot = view.snapshot_at_most(version)
     if snapshot is not None and snapshot.snapshot_blob is not None:
@@ -109,9 +109,12 @@ async def _nearest(view: View, blobs: BlobStore, folder: Path, version: int) -> 
     return OuterState.initial(parameters)
 
 
-async def _step_again(
+async def step_again(
     view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
 ) -> OuterState:
+    """The step that made a version, taken again on the state before it (which is consumed): the
+    update is byte for byte the published one, and θ, m, e are the committed ones, or VersionDiffers
+    is raised. Fetched deltas stay in the folder."""
     config = view.config().outer
     deltas = [
         (await fetch(blobs, delta.blob, folder), delta.weight or 0.0)
@@ -127,8 +130,10 @@ async def _step_again(
         codec=row.update_codec,
         update_path=update_path,
     )
-    update_path.unlink(missing_ok=True)
+    update = await asyncio.to_thread(digest_file, update_path)
+    update_path.unlink()
     await asyncio.to_thread(check_state, state, row)
+    _check(row.version, "published update", row.update_blob, update.digest)
     return state
 
 

@@ -35,6 +35,7 @@ from leases.view import View
 from sitehub.actions import Action, Append, Drop, Fetch, Leave, StartTrainer, Store, Tell
 from sitehub.handover import Handover
 from sitehub.logic import HubLogic
+from sitehub.state import HubState
 from sitehub.wire import Message
 
 _RETRY_S = 1.0
@@ -90,10 +91,12 @@ class Hub:
             await self._projection.check(self.log)
             self._writer = Writer(self.log, self._subject)
             self.logic = HubLogic(
-                self.site,
-                View(self._projection.db),
-                walltime_end=self.walltime_end,
-                predecessor=self._recorded(),
+                HubState(
+                    self.site,
+                    View(self._projection.db),
+                    walltime_end=self.walltime_end,
+                    predecessor=self._recorded(),
+                )
             )
             self._handover = Handover(
                 self.folder / "work", self.data, self.num_threads, self._hear, self._gone
@@ -163,20 +166,20 @@ class Hub:
             task.result()
 
     async def _start_trainer(self) -> None:
-        view = self.logic.view
+        view = self.logic.hub.view
         self.say("starting the trainer")
         await self._handover.start(view.config(), view.index().shape)
 
     async def _append(self, events: tuple[Event, ...]) -> None:
         """R6: append with the expected last sequence; whose append fails reads on."""
-        view = self.logic.view
+        view = self.logic.hub.view
         pen = view.pen(self._subject)
         if pen[2] >= self._writer.last:
             self._writer.set(*pen)
         decision = view.run().decision
         joins = isinstance(events[0], SiteJoined)
         stamp = Stamp(
-            incarnation=None if joins else self.logic.incarnation,
+            incarnation=None if joins else self.logic.hub.incarnation,
             seen=decision if decision[0] else None,
         )
         attempt = self._writer.append(events, stamp)
@@ -250,9 +253,9 @@ class Hub:
     def _record(self) -> None:
         """Who holds the lock, for the next one and for whoever looks after this machine."""
         content = json.dumps(
-            {"incarnation": self.logic.incarnation, "trainer_pid": self._handover.pid}
+            {"incarnation": self.logic.hub.incarnation, "trainer_pid": self._handover.pid}
         )
-        if content != self._said and self.logic.incarnation is not None:
+        if content != self._said and self.logic.hub.incarnation is not None:
             part = self.folder / "site.json.part"
             part.write_text(content)
             part.replace(self.folder / "site.json")

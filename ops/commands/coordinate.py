@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import broker_option, say
+from ops.output import broker_option, run_name, say
 
 if TYPE_CHECKING:
     from eventlog.projector import Projection
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @broker_option
 def coordinate(run: str, broker: str | None) -> int:
     """Coordinate RUN, or stand by until its coordinator is gone.

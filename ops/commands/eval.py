@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, say
+from ops.output import broker_option, json_option, print_json, run_name, say
 
 
 @click.command("eval")
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @click.option(
     "--data",
     required=True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ops import exits
-from ops.output import broker_option, file_or_run, json_option, print_json, say
+from ops.output import broker_option, file_or_run, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -30,7 +30,9 @@ def log() -> None:
 
 @log.command()
 @click.argument("target", metavar="RUN|FILE")
-@click.option("--after", default=0, metavar="N", help="Only events behind sequence N.")
+@click.option(
+    "--after", default=0, type=click.IntRange(0), metavar="N", help="Only events behind sequence N."
+)
 @click.option("--type", "types", multiple=True, help="Only this type; may be given again.")
 @click.option("--source", "sources", multiple=True, help="Only this source, such as site.a.")
 @broker_option
@@ -59,16 +61,23 @@ def show(
 
 async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
     from eventlog.export import to_end
-    from ops.connect import opened_log
+    from ops.connect import opened
 
-    async with opened_log(run, broker) as log:
+    async with opened(run, broker) as (log, _, _):
         async for records in to_end(log, printer.after):
             printer.print(records)
 
 
 @log.command()
-@click.argument("run")
-@click.option("--lines", default=10, show_default=True, metavar="N", help="Begin N events back.")
+@click.argument("run", callback=run_name)
+@click.option(
+    "--lines",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Begin N events back.",
+)
 @broker_option
 @json_option
 def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
@@ -80,9 +89,9 @@ def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
 
 
 async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
-    from ops.connect import opened_log
+    from ops.connect import opened
 
-    async with opened_log(run, broker) as log:
+    async with opened(run, broker) as (log, _, _):
         after = max(0, await log.last_sequence() - lines)
         printer = _Printer(as_json)
         async for records in log.follow(after):
@@ -90,7 +99,7 @@ async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None
 
 
 @log.command()
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @click.option(
     "-o",
     "--output",
@@ -128,14 +137,11 @@ def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_js
 
 
 async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) -> ExportSummary:
-    from ops.connect import opened_blobs, opened_log
+    from ops.connect import opened
     from ops.logfile import export
 
-    async with opened_log(run, broker) as log:
-        if not with_blobs:
-            return await export(log, None, target)
-        async with opened_blobs(run, broker) as blobs:
-            return await export(log, blobs, target)
+    async with opened(run, broker) as (log, blobs, _):
+        return await export(log, blobs if with_blobs else None, target)
 
 
 @log.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, say
+from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from leases.view import View
@@ -38,9 +38,10 @@ def create(
     wrong with them is said before anything is written.
     """
     from ops.configure import load
+
+    settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked_corpus
 
-    settings = load(config, overrides)
     if data:
         settings = settings.model_copy(
             update={"data": settings.data.model_copy(update={"path": data})}
@@ -111,7 +112,7 @@ async def _list(broker: str | None) -> list[dict[str, Any]]:
 
 
 @run.command()
-@click.argument("name", metavar="RUN")
+@click.argument("name", metavar="RUN", callback=run_name)
 @broker_option
 @json_option
 def show(name: str, broker: str | None, as_json: bool) -> None:
@@ -143,8 +144,13 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
 
 
 @run.command()
-@click.argument("name", metavar="RUN")
-@click.option("--reason", default="the operator stopped it", show_default=True)
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.option(
+    "--reason",
+    default="the operator stopped it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
 @broker_option
 def stop(name: str, reason: str, broker: str | None) -> None:
     """End a run well: started blocks are finished and merged, then the sites leave."""

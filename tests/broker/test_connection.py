@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nats.aio.client import Client
 
 from broker.connection import connect
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
@@ -73,3 +76,63 @@ async def test_a_closed_connection_leaves_no_task_behind(broker: BrokerServer) -
     assert asyncio.all_tasks() == before
     with pytest.raises(LinkDown):
         await connection.control.session(0.1)
+
+
+async def test_closing_ends_a_reconnect_that_swallows_its_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `asyncio.wait_for` does before Python 3.12, and the client calls it: when the inner
+    call fails at the moment of the cancellation, its error comes out and the cancellation is lost.
+    """
+    trying = asyncio.Event()
+
+    async def swallow(self: Client, *args: object, **kwargs: object) -> None:
+        trying.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError("refused") from None
+
+    server = BrokerServer(ServerSettings(tmp_path), die_with_parent=True)
+    server.start()
+    connection = await connect(server.url, name="tests")
+    monkeypatch.setattr(Client, "connect", swallow)
+    server.kill()
+    async with asyncio.timeout(10):
+        await trying.wait()
+    closing = asyncio.ensure_future(connection.close())
+    done, _ = await asyncio.wait({closing}, timeout=5)
+    monkeypatch.undo()
+    assert done, "close hangs"
+
+
+async def test_a_client_that_fails_while_it_closes_leaves_no_error_and_no_task(
+    broker: BrokerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with the real client on a reset socket: its read loop ended with the error of its own
+    closing, which nobody awaited, and its subscriptions' tasks stayed."""
+    left: list[str] = []
+
+    def note(_: object, context: dict[str, Any]) -> None:
+        left.append(str(context))
+
+    async def fail(self: Client, status: int, do_cbs: bool = True) -> None:
+        self._status = Client.CLOSED
+        raise ConnectionResetError("reset")
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    before = asyncio.all_tasks()
+    async with proxied(broker.url) as proxy, await connect(proxy.url, name="tests") as connection:
+        session = await connection.control.session(5)
+        await session.listen(lambda message: None)
+        monkeypatch.setattr(Client, "_close", fail)
+        proxy.cut()
+        async with asyncio.timeout(10):
+            while connection.num_breaks == 0 or not connection.connected:
+                await asyncio.sleep(0.02)
+        monkeypatch.undo()
+        del session
+    await asyncio.sleep(0.1)
+    gc.collect()
+    assert left == []
+    assert [task for task in asyncio.all_tasks() - before if "relay" not in repr(task)] == []

@@ -27,7 +27,7 @@ class Proxy:
         self.num_seen = 0  # how often `counted` was in what clients sent
         self.counted = b""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
         except OSError:
@@ -83,7 +83,7 @@ class Proxy:
 async def proxied(url: str) -> AsyncIterator[Proxy]:
     """A proxy on a free port of this machine before the broker at `url`."""
     proxy = Proxy(url)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.relay, "127.0.0.1", 0)
     proxy.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy

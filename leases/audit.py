@@ -1,0 +1,201 @@
+"""The audit: a whole log folded once more, counted independently, and held against its promises.
+
+Two pairs of eyes look at every event. The lease table, the one fold that everybody uses, says what
+is void (R1). `tally`, `merges` and `anchors` recompute from the events alone what the promises are
+about: P1 how often each block was merged, P3 digests and versions, P4 who held the lease, P5 the
+weights. No torch, no clock, no network: memory is SQLite's, in a file where one is given.
+
+What is a violation and what is merely void:
+
+- An event of a site, an agent or an operator may be void. Zombies, duplicates, late and overtaken
+  messages are normal, and the fold is there to make them harmless: `void` lists them, with reasons.
+  A version that a site holds with another digest than the committed one (P3) is among them: it is
+  caught where it is reported, and counts for nothing.
+- A decision of a term that a newer claim had ended by then is void by design (R5).
+- A decision may be overtaken: what it rests on was true when it was made, and another source
+  changed it before it stood (a grant behind a pause, a steal behind a start). Only some types can
+  be (`OVERTAKABLE`), only by the operator or the site concerned, and only between the
+  coordinator's previous append and this one. It has no effect, and the coordinator decides again.
+- Any other decision that is void, or cannot be read, breaks a promise: the coordinator folds the
+  whole log before it decides, so it must have known better.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from eventlog.chain import Record
+from eventlog.codec import Entry
+from eventlog.errors import LogDamaged
+from eventlog.projector import Projection
+from leases import verdicts
+from leases.anchors import violation
+from leases.findings import EpochCount, Findings, Share, Violation, Void
+from leases.life import Life
+from leases.table import LeaseTable
+from leases.verdicts import Judge
+from leases.view import View
+
+
+class _Both:
+    """The lease table and the judge of its verdicts as one fold."""
+
+    name = "audit"
+    schema_version = 1
+
+    def __init__(self, run: str, life: Life | None) -> None:
+        self._table, self._judge, self._life = LeaseTable(), Judge(run), life
+
+    def create(self, db: sqlite3.Connection) -> None:
+        self._table.create(db)
+        verdicts.create(db)
+
+    def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
+        before = self._life.look(db) if self._life else ""
+        void = self._table.apply(db, entry)
+        self._judge.see(db, entry, void)
+        if self._life:
+            self._life.note(db, entry, void, before)
+        return void
+
+
+class Audit:
+    """Audits one log, fed in order from sequence 1 in batches of any size.
+
+    path: a database that no other process uses, for logs larger than memory, or ":memory:".
+    life: a block whose every event is to be kept. The same log gives the same findings, however
+    it is cut into batches.
+    """
+
+    def __init__(self, run: str, path: Path | str = ":memory:", life: Life | None = None) -> None:
+        self._projection = Projection(path, [_Both(run, life)], run)
+        self.damaged = False  # by what happened to the log, not by what it says
+        self.view = View(self._projection.db)
+
+    def feed(self, records: Sequence[Record]) -> None:
+        """Judge the next records. A gap or a repeated sequence is a violation (R19), and nothing
+        behind it is judged."""
+        if self.damaged:
+            return
+        try:
+            self._projection.apply(records)
+        except LogDamaged as error:
+            self.damage(error)
+
+    def damage(self, error: LogDamaged, rule: str = "R19") -> None:
+        """The log is not what was written from `error.sequence` on: the findings end before it."""
+        self.damaged = True
+        db = self._projection.db
+        violation(db, "P3", rule, error.sequence, error.what)
+
+    @property
+    def anchored_through(self) -> int:
+        """The largest sequence that a later event attests (`leases.anchors`)."""
+        return int(self._value("SELECT through FROM audit_anchor"))
+
+    def result(self) -> Findings:
+        """Everything found so far. May be asked at any time."""
+        position, run = self._projection.position, self.view.run()
+        versions = self.view.versions(after=max(0, run.version - 1))
+        epochs = self._epochs()
+        return Findings(
+            run=self._projection.run,
+            events=position.sequence,
+            last_sequence=position.sequence,
+            anchored_through=self.anchored_through,
+            versions=run.version,
+            epochs=epochs,
+            blocks_granted=self._total("granted"),
+            blocks_reclaimed=self._total("reclaimed"),
+            blocks_stolen=self._total("stolen"),
+            violations=self._violations(),
+            void=[Void(*row) for row in self._rows("SELECT * FROM audit_void ORDER BY sequence")],
+            shares=self._shares(),
+            log_digest=position.log_digest,
+            model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
+        )
+
+    def close(self) -> None:
+        """Close the database."""
+        self._projection.close()
+
+    def _violations(self) -> list[Violation]:
+        columns = "promise, rule, sequence, what"
+        rows = self._rows(f"SELECT {columns} FROM audit_violations ORDER BY sequence, rowid")
+        return [Violation(*row) for row in rows] or self._disagreements()
+
+    def _disagreements(self) -> list[Violation]:
+        """Where nothing else is wrong, the two counts must be equal, or one of them errs."""
+        last, found = self._projection.position.sequence, []
+        counted = {epoch.epoch: epoch for epoch in self._epochs()}
+        for row in self.view.epochs():
+            one = counted[row["epoch"]]
+            ours = self._rows(
+                "SELECT granted, reclaimed, stolen FROM audit_epochs WHERE epoch = ?", one.epoch
+            ) or [(0, 0, 0)]
+            mine = (one.merged, one.quarantined, *ours[0])
+            names = ("merged", "quarantined", "granted", "reclaimed", "stolen")
+            theirs = tuple(row[name] for name in names)
+            if mine != theirs:
+                what = f"epoch {one.epoch}: counted {names} are {mine}, in the lease table {theirs}"
+                found.append(Violation("P1", "R1", last, what))
+        return found
+
+    def _epochs(self) -> list[EpochCount]:
+        if not self.view.exists():
+            return []
+        num_blocks = self.view.index().num_blocks
+        known = self._rows(
+            "SELECT epoch FROM epochs UNION SELECT epoch FROM audit_merged "
+            "UNION SELECT epoch FROM audit_closed ORDER BY epoch"
+        )
+        return [self._epoch(epoch, num_blocks) for (epoch,) in known]
+
+    def _epoch(self, epoch: int, num_blocks: int) -> EpochCount:
+        merged, duplicated = self._rows(
+            "SELECT count(*), coalesce(sum(times > 1), 0) FROM audit_merged WHERE epoch = ?", epoch
+        )[0]
+        quarantined = self._value("SELECT count(*) FROM audit_quarantined WHERE epoch = ?", epoch)
+        reclaimed = self._value(
+            "SELECT coalesce(sum(reclaimed), 0) FROM audit_epochs WHERE epoch = ?", epoch
+        )
+        closed = bool(self._rows("SELECT 1 FROM audit_closed WHERE epoch = ?", epoch))
+        rest = max(0, num_blocks - merged - quarantined)
+        return EpochCount(
+            epoch=epoch,
+            blocks=num_blocks,
+            merged=merged,
+            open=0 if closed else rest,
+            duplicated=duplicated,
+            lost=rest if closed else 0,
+            quarantined=quarantined,
+            reclaimed=reclaimed,
+            closed=closed,
+        )
+
+    def _shares(self) -> list[Share]:
+        sites: dict[str, dict[str, int]] = {}
+        for site, what, num in self._rows("SELECT * FROM audit_shares ORDER BY site, what"):
+            sites.setdefault(site, {})[what] = num
+        prefix = "reclaimed: "
+        return [
+            Share(
+                site,
+                counts.get("granted", 0),
+                counts.get("merged", 0),
+                counts.get("stolen", 0),
+                {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)},
+            )
+            for site, counts in sites.items()
+        ]
+
+    def _total(self, column: str) -> int:
+        return int(self._value(f"SELECT coalesce(sum({column}), 0) FROM audit_epochs"))
+
+    def _value(self, sql: str, *arguments: object) -> int:
+        return int(self._rows(sql, *arguments)[0][0])
+
+    def _rows(self, sql: str, *arguments: object) -> list[tuple]:  # type: ignore[type-arg]
+        return self._projection.db.execute(sql, arguments).fetchall()

@@ -1,0 +1,94 @@
+"""What an audit found: the verdict, the figures behind it, and whatever breaks a promise."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise (P1 to P8) that the log breaks, by which rule (R1 to R20), at which sequence."""
+
+    promise: str
+    rule: str
+    sequence: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """An event that is recorded and without effect, in whole or `in part`, and why."""
+
+    sequence: int
+    type: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCount:
+    """The blocks of one epoch. `lost` counts in closed epochs, `open` in others; `reclaimed`
+    counts how often blocks were taken back, so a block can count more than once."""
+
+    epoch: int
+    blocks: int
+    merged: int
+    open: int
+    duplicated: int
+    lost: int
+    quarantined: int
+    reclaimed: int
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one site got, gave and lost, in blocks. `reclaimed`: number by cause."""
+
+    site: str
+    granted: int
+    merged: int
+    stolen: int
+    reclaimed: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The result of an audit. `model_digest`: parameters of the last committed version, of the
+    initial ones where none is; None where the run was never created."""
+
+    run: str
+    events: int
+    last_sequence: int
+    anchored_through: int
+    versions: int
+    epochs: list[EpochCount]
+    blocks_granted: int
+    blocks_reclaimed: int
+    blocks_stolen: int
+    violations: list[Violation]
+    void: list[Void]
+    shares: list[Share]
+    log_digest: str
+    model_digest: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise that a log can prove holds in this one."""
+        return not self.violations
+
+    @property
+    def reclaimed_share(self) -> float:
+        """Blocks reclaimed over blocks granted; steals are no reclaims."""
+        return self.blocks_reclaimed / self.blocks_granted if self.blocks_granted else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented object (docs/reference.md)."""
+        whole = asdict(self)
+        whole.pop("shares")
+        return {
+            "run": whole.pop("run"),
+            "ok": self.ok,
+            **whole,
+            "reclaimed_share": self.reclaimed_share,
+        }

@@ -1,0 +1,38 @@
+"""Which blobs the log still needs, as the lease table tells it (R20, DESIGN 6)."""
+
+from __future__ import annotations
+
+import sqlite3
+
+
+def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:
+    """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
+    horizon, whose snapshot stays; a blob can be in both."""
+    old = _unreleased(
+        db,
+        "SELECT update_blob FROM versions WHERE version <= ?1 UNION "
+        "SELECT snapshot_blob FROM versions WHERE version < ?1 AND snapshot_blob IS NOT NULL "
+        "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
+        "WHERE (d.state = 'merged' AND v.version <= ?1) OR d.state = 'refused'",
+        horizon,
+    )
+    needed = _unreleased(
+        db,
+        "SELECT update_blob FROM versions WHERE version > ?1 UNION "
+        "SELECT snapshot_blob FROM versions WHERE version >= ?1 AND snapshot_blob IS NOT NULL "
+        "UNION SELECT parameters_blob FROM run "
+        "UNION SELECT d.blob FROM deltas d LEFT JOIN versions v ON v.round = d.round "
+        "WHERE d.state IN ('undecided', 'cut') OR (d.state = 'merged' AND v.version > ?1)",
+        horizon,
+    )
+    return needed, old
+
+
+def released(db: sqlite3.Connection) -> list[str]:
+    """Digests that a BlobsReleased has named."""
+    return [row[0] for row in db.execute("SELECT blob FROM released ORDER BY blob")]
+
+
+def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:
+    rows = db.execute(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", (horizon,))
+    return {row[0] for row in rows}

@@ -1,0 +1,252 @@
+"""What the audit makes of each event: which decisions stand, which were overtaken, which break a
+promise; and who counts what (see `leases.audit` for the principle)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from eventlog.codec import Entry, Envelope
+from eventlog.events import (
+    COORDINATOR,
+    OPERATOR,
+    SITE,
+    CoordinatorElected,
+    CoordinatorTick,
+    DeltaPublished,
+    EpochClosed,
+    RoundClosed,
+    RoundCommitted,
+    RunCreated,
+    RunFinished,
+)
+from leases import anchors, merges, tally
+from leases.anchors import violation
+from leases.blocks import BlockIndex
+from leases.view import View
+
+# Decisions that another source can overtake, and with what (the module text of `leases.audit`).
+_HALTS = frozenset({"run.paused", "run.resumed", "run.stopped"})
+OVERTAKABLE: dict[str, frozenset[str]] = {
+    "lease.granted": frozenset({"site.departing", "run.paused", "run.stopped"}),
+    "lease.reclaimed": frozenset({"block.started", "block.completed", "delta.published"}),
+    "lease.stolen": frozenset({"block.started"}),
+    "round.opened": _HALTS,
+    "run.finished": frozenset({"delta.published"}),
+    "run.paused": _HALTS,
+    "site.admitted": frozenset({"site.joined"}),
+    "site.refused": frozenset({"site.joined"}),
+}
+
+# Which promise a void decision of a type breaks, and by which rule it is void.
+BROKEN: dict[str, tuple[str, str]] = {
+    "block.quarantined": ("P1", "R14"),
+    "coordinator.elected": ("P1", "R5"),
+    "coordinator.tick": ("P1", "R8"),
+    "delta.refused": ("P1", "R4"),
+    "epoch.closed": ("P1", "R15"),
+    "lease.granted": ("P1", "R2"),
+    "lease.reclaimed": ("P1", "R4"),
+    "lease.stolen": ("P1", "R2"),
+    "round.closed": ("P4", "R3"),
+    "round.committed": ("P1", "R4"),
+    "round.opened": ("P1", "R13"),
+    "run.finished": ("P1", "R15"),
+    "site.admitted": ("P4", "R11"),
+    "site.departed": ("P4", "R4"),
+    "site.refused": ("P4", "R11"),
+    "snapshot.saved": ("P3", "R20"),
+}
+
+_TABLES = """
+CREATE TABLE audit_void (sequence INTEGER PRIMARY KEY, type TEXT NOT NULL, why TEXT NOT NULL);
+CREATE TABLE audit_pen (
+    term INTEGER NOT NULL, n INTEGER NOT NULL, id TEXT NOT NULL, last INTEGER NOT NULL,
+    folded INTEGER NOT NULL
+);
+CREATE TABLE audit_spoke (
+    subject TEXT NOT NULL, type TEXT NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (subject, type)
+) WITHOUT ROWID;
+"""
+
+Count = Callable[[sqlite3.Connection, Entry], None]
+_MOVES: dict[str, Count] = {
+    "site.admitted": tally.admitted,
+    "site.departed": tally.departed,
+    "lease.granted": tally.granted,
+    "lease.stolen": tally.stolen,
+    "lease.reclaimed": tally.reclaimed,
+    "block.started": tally.started,
+    "block.completed": tally.completed,
+    "block.quarantined": tally.quarantined,
+    "delta.refused": tally.refused,
+    "run.finished": tally.finished,
+}
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make the empty tables of the whole audit."""
+    for part in (anchors, tally, merges):
+        part.create(db)
+    anchors.run_statements(db, _TABLES)
+    db.execute("INSERT INTO audit_pen VALUES (0, 0, '', 0, 0)")
+
+
+@dataclass(slots=True)
+class Judge:
+    """Sees every event after the lease table has folded it. All its memory is in the database."""
+
+    run: str
+
+    def see(self, db: sqlite3.Connection, entry: Entry, void: str) -> None:
+        """Count an event, and note what promise it breaks, if any."""
+        anchors.mark(db, self.run, entry)
+        if void:
+            kind = entry.envelope.type if entry.envelope else "?"
+            db.execute(
+                "INSERT INTO audit_void VALUES (?, ?, ?)", (entry.record.sequence, kind, void)
+            )
+        if entry.record.subject == COORDINATOR:
+            _decision(db, entry, void)
+        else:
+            _report(db, entry, void)
+
+
+def _report(db: sqlite3.Connection, entry: Entry, void: str) -> None:
+    """An event of a site, of the operator, or of those who place jobs."""
+    record, envelope, event = entry.record, entry.envelope, entry.event
+    kind = record.subject.partition(".")[0]
+    if (
+        envelope is None
+        or event is None
+        or kind not in event.by
+        or envelope.source != record.subject
+    ):
+        return
+    if isinstance(event, DeltaPublished):
+        index = _index(db)
+        if index is not None and not _known(db, entry):
+            tally.published(db, entry, index, void)
+    if void:
+        return
+    db.execute(
+        "INSERT INTO audit_spoke VALUES (?, ?, ?) ON CONFLICT (subject, type) DO UPDATE SET "
+        "last = excluded.last",
+        (record.subject, event.type, record.sequence),
+    )
+    if kind == SITE:
+        anchors.seen(db, record, envelope)
+    if isinstance(event, RunCreated):
+        anchors.founded(db, event)
+    count = _MOVES.get(event.type)
+    if count:
+        count(db, entry)
+
+
+def _known(db: sqlite3.Connection, entry: Entry) -> bool:
+    """Whether the same event stood before: a message that came twice is one delta."""
+    assert entry.envelope is not None
+    site = entry.record.subject.partition(".")[2]
+    row = db.execute(
+        "SELECT 1 FROM audit_deltas WHERE id = ? AND site = ?", (entry.envelope.id, site)
+    )
+    return row.fetchone() is not None
+
+
+def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
+    """An event on the coordinator's subject: judged as written, unless its term had ended."""
+    sequence, envelope, event = entry.record.sequence, entry.envelope, entry.event
+    if envelope is None or envelope.source != COORDINATOR:
+        why = entry.problem or f"its payload says source {envelope.source if envelope else '?'}"
+        return violation(db, "P4", "R6", sequence, f"this is no decision of the coordinator: {why}")
+    claims = isinstance(event, CoordinatorElected)
+    before = _num_violations(db)
+    term, stale = _follow_pen(db, sequence, envelope, claims)
+    if stale:
+        return
+    if event is None:
+        advice = "; upgrade atoll" if entry.newer else ""
+        what = f"a decision cannot be judged: {entry.problem}{advice}"
+        return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what)
+    _hold_against_promises(db, entry, void)
+    moves = _MOVES.get(event.type)
+    if moves and (not void or void.startswith("in part")):
+        moves(db, entry)
+    if not void or _num_violations(db) > before:
+        return  # what is wrong has been said more precisely
+    if event.type in OVERTAKABLE and _overtaken(db, entry, void):
+        return
+    promise, rule = BROKEN.get(event.type, ("P3", "R1"))
+    if envelope.term != term and not claims:
+        promise, rule = "P1", "R5"
+    violation(db, promise, rule, sequence, f"{event.type} is void: {void}")
+
+
+def _follow_pen(
+    db: sqlite3.Connection, sequence: int, envelope: Envelope, claims: bool
+) -> tuple[int, bool]:
+    """R5: each decision is the next of its subject and names the one before. (term, whether this
+    one is of a term that a newer claim had ended)."""
+    term, n, name, last, folded = db.execute("SELECT * FROM audit_pen").fetchone()
+    if last != sequence - 1:
+        folded = last  # the coordinator had read at least through its previous append
+    stale = not claims and envelope.term is not None and envelope.term < term
+    if envelope.n == n + 1 and (envelope.previous or "") == name:
+        n, name = envelope.n, envelope.id
+        term = sequence if claims else term
+    elif not stale:
+        what = f"decision {envelope.n} names {(envelope.previous or 'none')[:12]} as the one before"
+        what += f"; before it stands decision {n}, {name[:12] or 'none'}"
+        violation(db, "P1", "R5", sequence, what)
+    db.execute(
+        "UPDATE audit_pen SET term = ?, n = ?, id = ?, last = ?, folded = ?",
+        (term, n, name, sequence, folded),
+    )
+    return term, stale
+
+
+def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> None:
+    """Cuts, commits and closes are judged as they were written, void or not."""
+    sequence, event = entry.record.sequence, entry.event
+    if isinstance(event, RoundClosed):
+        merges.closed(db, entry)
+    elif isinstance(event, RoundCommitted):
+        merges.committed(db, entry)
+        anchors.attested(db, sequence, event)
+        if not void:
+            anchors.stepped(db, sequence, event)
+    elif isinstance(event, EpochClosed):
+        index = _index(db)
+        if index is not None:
+            merges.epoch_closed(db, entry, index)
+    elif isinstance(event, RunFinished) and not void:
+        anchors.finished(db, sequence, event)
+    elif isinstance(event, CoordinatorTick | CoordinatorElected):
+        db.execute("UPDATE audit_pen SET folded = ?", (sequence,))  # stands alone in its append
+
+
+def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:
+    """Whether the operator or the site concerned said what made the decision void, and said it
+    since the coordinator's previous append."""
+    event = entry.event
+    assert event is not None
+    if event.type == "lease.granted" and void.startswith("in part"):
+        return False  # R2: only the coordinator makes blocks available, or not
+    (folded,) = db.execute("SELECT folded FROM audit_pen").fetchone()
+    subjects = {OPERATOR, f"{SITE}.{getattr(event, 'site', '')}"}
+    spoke = db.execute("SELECT subject, type FROM audit_spoke WHERE last > ?", (folded,)).fetchall()
+    return any(
+        kind in OVERTAKABLE[event.type] and (subject in subjects or not getattr(event, "site", ""))
+        for subject, kind in spoke
+    )
+
+
+def _index(db: sqlite3.Connection) -> BlockIndex | None:
+    view = View(db)
+    return view.index() if view.exists() else None
+
+
+def _num_violations(db: sqlite3.Connection) -> int:
+    return cast(int, db.execute("SELECT count(*) FROM audit_violations").fetchone()[0])

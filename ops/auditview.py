@@ -1,0 +1,155 @@
+"""An audit's findings for people: the verdict first, then the figures, then where to look."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from leases.findings import Findings, Share
+from leases.life import Life
+
+if TYPE_CHECKING:
+    from outer.verify import Deep
+
+_VARYING = re.compile(r"'[^']*'|\b[0-9a-f]{12,}\b|\d+(:\d+)?")
+_MAX_LINES = 20  # of violations; --json has them all
+
+
+def show(found: Findings, target: str, deep: Deep | None) -> None:
+    """Print the verdict and everything that supports it."""
+    console = _console()
+    _verdict(console, found, deep)
+    _figures(console, found)
+    if found.epochs:
+        console.print(_epochs(found))
+    _violations(console, found)
+    _voids(console, found)
+    if deep is not None:
+        console.print(("[green]deep[/]: " if deep.ok else "[red]deep[/]: ") + escape(deep.what))
+    for line in _next(found, target, deep):
+        console.print(f"[dim]next:[/] {escape(line)}")
+
+
+def explain(found: Findings) -> None:
+    """Print what share of the granted blocks was taken back, from whom, and why."""
+    console = _console()
+    console.print(
+        f"\n{found.blocks_reclaimed:,} of {found.blocks_granted:,} granted blocks were reclaimed "
+        f"({found.reclaimed_share:.1%}): each was granted again, or the run ended. "
+        f"{found.blocks_stolen:,} were stolen before they were started."
+    )
+    table = Table(box=box.SIMPLE)
+    for column in ("site", "granted", "merged", "stolen", "reclaimed", "share", "why"):
+        table.add_column(column, justify="left" if column in ("site", "why") else "right")
+    for one in found.shares:
+        table.add_row(*_share(one))
+    console.print(table)
+
+
+def show_life(life: Life, found: Findings) -> None:
+    """Print every event that touched one block, and what the fold made of it."""
+    console = _console()
+    if not life.moments:
+        console.print(f"block {life.epoch}:{life.block}: no event of run {found.run} names it")
+        return
+    table = Table(box=box.SIMPLE, title=f"block {life.epoch}:{life.block} of run {found.run}")
+    for column in ("sequence", "time (UTC)", "source", "event", "block", "says"):
+        side: Literal["left", "right"] = "right" if column == "sequence" else "left"
+        table.add_column(column, justify=side, no_wrap=column != "says")
+    for one in life.moments:
+        move = one.after if one.after == one.before else f"{one.before} → {one.after}"
+        says = escape(one.says) + (f" [red]void: {escape(one.void)}[/]" if one.void else "")
+        table.add_row(str(one.sequence), one.time[11:23], one.source, one.type, move, says)
+    console.print(table)
+
+
+def _console() -> Console:
+    """Whole lines; in a pipe, which has no width, tables get enough to say everything."""
+    console = Console(soft_wrap=True, highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    return console
+
+
+def _verdict(console: Console, found: Findings, deep: Deep | None) -> None:
+    if found.ok and (deep is None or deep.ok):
+        console.print(f"[bold green]The audit of run {escape(found.run)} holds.[/]")
+        return
+    num = len(found.violations)
+    what = f"{num} violation{'s' * (num != 1)}" if num else "a version that cannot be recomputed"
+    console.print(f"[bold red]The audit of run {escape(found.run)} found {what}.[/]")
+
+
+def _figures(console: Console, found: Findings) -> None:
+    merged = sum(one.merged for one in found.epochs)
+    closed = sum(one.closed for one in found.epochs)
+    console.print(
+        f"Checked: {found.events:,} events; {found.versions} versions, each one step behind the "
+        f"last; {merged:,} merged blocks, each against its lease, its weight and every other merge;"
+        f" {closed} closed epoch{'s' * (closed != 1)}."
+    )
+    rest = found.last_sequence - found.anchored_through
+    tail = f"; the last {rest} stand on this copy's word" if rest else ""
+    console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
+
+
+def _epochs(found: Findings) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False, collapse_padding=True)
+    columns = ("blocks", "merged", "open", "duplicated", "lost", "quarantined", "reclaimed")
+    table.add_column("epoch", justify="right")
+    for column in columns:
+        table.add_column(column, justify="right")
+    table.add_column("closed")
+    for one in found.epochs:
+        cells = [_cell(column, getattr(one, column)) for column in columns]
+        table.add_row(str(one.epoch), *cells, "yes" if one.closed else "no")
+    return table
+
+
+def _cell(column: str, num: int) -> str:
+    bad = num and column in ("duplicated", "lost")
+    return f"[red]{num:,}[/]" if bad else f"{num:,}"
+
+
+def _violations(console: Console, found: Findings) -> None:
+    for one in found.violations[:_MAX_LINES]:
+        head = f"{one.promise} {one.rule} at {one.sequence}"
+        console.print(f"[red]violation[/] {escape(head)}: {escape(one.what)}")
+    if len(found.violations) > _MAX_LINES:
+        console.print(f"and {len(found.violations) - _MAX_LINES} more (--json has all)")
+
+
+def _voids(console: Console, found: Findings) -> None:
+    if not found.void:
+        console.print("No event is void.")
+        return
+    console.print(f"{len(found.void):,} events are void: recorded, without effect.")
+    kinds = Counter((one.type, _VARYING.sub("…", one.why)) for one in found.void)
+    for (kind, why), num in kinds.most_common(_MAX_LINES):
+        console.print(f"  {num:>5,} × {escape(kind)}: {escape(why)}")
+
+
+def _next(found: Findings, target: str, deep: Deep | None) -> list[str]:
+    if found.violations:
+        first = found.violations[0]
+        lines = [f"atoll log show {target} --after {max(0, first.sequence - 3)}"]
+        if first.rule in ("R18", "R19"):
+            lines.append(f"export it again, or ask for another copy: atoll log export {found.run}")
+        return lines
+    if deep is None and found.versions:
+        return [f"atoll audit {target} --deep recomputes every version from the deltas"]
+    return []
+
+
+def _share(one: Share) -> tuple[str, ...]:
+    num = sum(one.reclaimed.values())
+    share = f"{num / one.granted:.1%}" if one.granted else "–"
+    why = ", ".join(f"{cause}: {count:,}" for cause, count in one.reclaimed.items())
+    figures = (f"{value:,}" for value in (one.granted, one.merged, one.stolen, num))
+    return (one.site, *figures, share, why)

@@ -1,0 +1,118 @@
+"""`atoll audit`: replay a log and hold it against what a run promises."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ops import exits
+from ops.output import broker_option, file_or_run, json_option, print_json
+
+if TYPE_CHECKING:
+    from leases.findings import Findings
+    from leases.life import Life
+    from outer.verify import Deep
+
+Outcome = tuple["Findings", "Deep | None"]
+
+
+class _Block(click.ParamType):
+    """E:B, an epoch and a block of it."""
+
+    name = "E:B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        epoch, _, block = str(value).partition(":")
+        if not (epoch.isdecimal() and block.isdecimal()):
+            self.fail(f"{value!r} is no block; write EPOCH:BLOCK, such as 0:17", param, ctx)
+        return int(epoch), int(block)
+
+
+@click.command()
+@click.argument("target", metavar="RUN|FILE")
+@click.option("--deep", is_flag=True, help="Recompute every version from the deltas, bit by bit.")
+@click.option("--explain", is_flag=True, help="Say which blocks were reclaimed from whom, and why.")
+@click.option("--block", type=_Block(), help="Show the life of one block, such as 0:17.")
+@broker_option
+@json_option
+def audit(
+    target: str,
+    deep: bool,
+    explain: bool,
+    block: tuple[int, int] | None,
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Replay a log and verify what the run promises.
+
+    Every block merged at most once, in a closed epoch exactly once; by whom its lease allowed;
+    with the weight that the data gives it; versions, digests and the log itself unbroken. A FILE
+    needs no broker and, without --deep, no torch. Exit code 1 where a promise is broken or the file
+    is damaged, naming the first wrong sequence.
+
+    A file proves that nothing in it was damaged, and through which event a later one attests it.
+    Whoever noted a log digest elsewhere can compare it with the one printed by --json.
+    """
+    from leases.life import Life
+
+    found = file_or_run(target)
+    life = Life(*block) if block else None
+    if isinstance(found, Path):
+        findings, went = _of_file(found, life, deep)
+    else:
+        findings, went = asyncio.run(_of_run(found, broker, life, deep))
+    ok = findings.ok and (went is None or went.ok)
+    if as_json:
+        print_json(_as_json(findings, went, life, ok))
+    else:
+        _print(findings, went, life, explain, target)
+    if not ok:
+        raise click.exceptions.Exit(exits.VIOLATION)
+
+
+def _of_file(path: Path, life: Life | None, deep: bool) -> Outcome:
+    from ops.auditing import audited_file, bar, deep_file
+
+    with bar("auditing") as progress, audited_file(path, life, progress) as audit:
+        findings = audit.result()
+        if not deep:
+            return findings, None
+        return findings, asyncio.run(deep_file(audit, path, progress))
+
+
+async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -> Outcome:
+    from ops import auditing
+    from ops.connect import opened
+
+    async with opened(run, broker) as (log, blobs, _):
+        with auditing.bar("auditing") as progress, auditing.opened_audit(run, life) as audit:
+            await auditing.feed_run(audit, log, progress)
+            went = await auditing.deep(audit, blobs, progress) if deep else None
+            return audit.result(), went
+
+
+def _as_json(findings: Findings, deep: Deep | None, life: Life | None, ok: bool) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    whole = {**findings.as_json(), "ok": ok}
+    if deep is not None:
+        whole["deep"] = deep.as_json()
+    if life is not None:
+        whole["block"] = [asdict(moment) for moment in life.moments]
+    return whole
+
+
+def _print(
+    findings: Findings, deep: Deep | None, life: Life | None, explain: bool, target: str
+) -> None:
+    from ops import auditview
+
+    if life is not None:
+        auditview.show_life(life, findings)
+        return
+    auditview.show(findings, target, deep)
+    if explain:
+        auditview.explain(findings)

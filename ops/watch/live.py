@@ -1,0 +1,87 @@
+"""The live view as a thing that eats records and gives frames; whoever owns the screen shows them.
+
+view = LiveView(console)
+with rich.live.Live(auto_refresh=False, console=console) as screen:
+    view.update(records)
+    screen.update(view.frame(), refresh=True)
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from eventlog.chain import Record
+from eventlog.projector import Projection
+from leases.table import LeaseTable
+from leases.view import View
+from ops.watch.pace import Pace
+from ops.watch.render import Frame
+from ops.watch.scene import Scene, scene
+from ops.watch.words import Told, tell
+
+MAX_TOLD = 8
+
+
+class LiveView:
+    """Folds a whole log in memory, from its first record on, and draws it.
+
+    `run`: the name to show before `RunCreated` is folded. `clock`: Unix seconds, for ages. `fit`:
+    whether frames keep to the console's height; otherwise they are as long as they need to be.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        run: str = "",
+        *,
+        clock: Callable[[], float] = time.time,
+        fit: bool = True,
+    ) -> None:
+        self._console, self._run, self._clock, self._fit = console, run, clock, fit
+        self._projection = Projection(":memory:", [LeaseTable()], run)
+        self._view = View(self._projection.db)
+        self._pace = Pace()
+        self._told: deque[Told] = deque(maxlen=MAX_TOLD)
+
+    def update(self, records: Sequence[Record]) -> list[Told]:
+        """Fold the next records; the events among them that are worth a line. Raises LogDamaged
+        where they do not go on from the last ones."""
+        told = []
+        for entry, (void,) in self._projection.apply(records):
+            self._pace.note(entry, void, self._view)
+            said = tell(entry, void)
+            if said is not None:
+                told.append(said)
+        self._told.extend(told[-MAX_TOLD:])
+        return told
+
+    def scene(self, now_s: float | None = None) -> Scene:
+        """What there is to show at a time (Unix seconds; by default, now)."""
+        now_s = self._clock() if now_s is None else now_s
+        silence_s = self._pace.silence_s(now_s, self._view.run().live)
+        return scene(self._view, self._run, self._pace, self._told, now_s, silence_s)
+
+    def frame(self, now_s: float | None = None) -> Frame:
+        """The scene as something that rich can print. It is complete: printing it, even from
+        another thread, asks nothing of this object."""
+        height = self._console.height - 1 if self._fit else None
+        return Frame(self.scene(now_s), height)
+
+    @property
+    def end_s(self) -> float:
+        """The broker's time of the last record, Unix seconds; 0 before any."""
+        return self._pace.last_s
+
+    @property
+    def outcome(self) -> str:
+        """How the run ended, in words; '' while it has not."""
+        run = self._view.run()
+        return run.reason if run.state == "finished" else ""
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._projection.close()

@@ -1,0 +1,140 @@
+"""The deep audit: every version computed again from what the sites delivered (P3).
+
+The plain audit reads the log alone. This one starts from the initial parameters, merges the deltas
+of each logged cut with the ledger's weights, takes each step, and compares the update, parameters,
+momentum and residual with what was committed, bit by bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eventlog.blobs import BlobStore
+from eventlog.errors import AtollError, BlobUnavailable
+from leases import retention
+from leases.rows import Version
+from leases.view import View
+from outer import recover
+from outer.arithmetic import OPERATIONS, first_difference, self_test
+from outer.versions import OuterState, load_snapshot
+
+
+class ArithmeticDiffers(AtollError):
+    """This machine computes otherwise than the run's coordinator: it cannot judge the versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """How deep the audit went. Every version after `from_version`, up to `through_version`, is
+    recomputed and equal; `from_version` itself is the initial parameters (0) or a stored snapshot,
+    whose digests were compared with the committed ones. `version`: the one where it failed."""
+
+    ok: bool
+    from_version: int
+    through_version: int
+    what: str
+    version: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented object."""
+        return {
+            "ok": self.ok,
+            "from_version": self.from_version,
+            "through_version": self.through_version,
+            "what": self.what,
+        }
+
+
+async def deep(
+    view: View,
+    blobs: BlobStore,
+    folder: Path,
+    on_version: Callable[[int], None] = lambda _: None,
+) -> Deep:
+    """Recompute all versions that retention still allows to, in the memory of one and the disk
+    space of one round. `folder`: scratch space; fetched blobs are removed from it again.
+
+    Raises ArithmeticDiffers, and BlobUnavailable where the store does not answer.
+    """
+    _check_arithmetic(view)
+    begin, versions = first_recomputable(view), view.versions()
+    through = begin
+    try:
+        state = await recover.nearest(view, blobs, folder, begin)
+        if state.version != begin:
+            return Deep(False, begin, begin, f"the state of version {begin} is not stored", begin)
+        for row in versions[begin:]:
+            through = row.version
+            state = await recover.step_again(view, blobs, folder, state, row)
+            await _compare_snapshot(view, blobs, folder, state, row)
+            _forget(folder, [delta.blob for delta in view.merged_in(row.round)])
+            on_version(row.version)
+    except BlobUnavailable:
+        raise
+    except AtollError as error:
+        failed = max(through, begin)
+        return Deep(False, begin, max(begin, failed - 1), str(error), failed)
+    return Deep(True, begin, through, _what(begin, len(versions)))
+
+
+def first_recomputable(view: View) -> int:
+    """The first version that all later ones can be computed from: 0, or that of the oldest kept
+    snapshot behind the last version whose deltas retention has released."""
+    released = set(retention.released(view.db))
+    gone = [
+        row.version
+        for row in view.versions()
+        if any(delta.blob in released for delta in view.merged_in(row.round))
+    ]
+    if not gone and view.run().parameters_blob not in released:
+        return 0
+    last_gone = max(gone, default=0)
+    kept = [
+        row.version
+        for row in view.versions()
+        if row.version >= last_gone
+        and row.snapshot_blob is not None
+        and row.snapshot_blob not in released
+    ]
+    return min(kept, default=view.run().version)
+
+
+def _check_arithmetic(view: View) -> None:
+    name = first_difference(self_test().operations, view.arithmetic(), OPERATIONS)
+    if name is not None:
+        raise ArithmeticDiffers(
+            f"this machine's canonical arithmetic differs from the run's, first in {name!r}: its "
+            "verdict would mean nothing; audit on the kind of machine that coordinated the run"
+        )
+
+
+async def _compare_snapshot(
+    view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
+) -> None:
+    """A snapshot that is still kept must hold what was computed here."""
+    if row.snapshot_blob is None or row.snapshot_blob in retention.released(view.db):
+        return
+    path = await recover.fetch(blobs, row.snapshot_blob, folder)
+    stored = await asyncio.to_thread(load_snapshot, path)
+    await asyncio.to_thread(recover.check_state, stored, row)
+    if stored.version != state.version:
+        raise AtollError(f"the snapshot of version {row.version} says it is of {stored.version}")
+    _forget(folder, [row.snapshot_blob])
+
+
+def _forget(folder: Path, blobs: Iterable[str]) -> None:
+    for blob in blobs:
+        (folder / blob).unlink(missing_ok=True)
+
+
+def _what(begin: int, num_versions: int) -> str:
+    if begin == 0:
+        return f"all {num_versions} versions recomputed from the initial parameters, bit by bit"
+    return (
+        f"versions {begin + 1} to {num_versions} recomputed, bit by bit, from the snapshot of "
+        f"version {begin}; the deltas before it are released"
+    )

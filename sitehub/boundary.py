@@ -1,0 +1,154 @@
+"""What the trainer does next: decided at every block boundary, one command at a time.
+
+The order keeps the anchor rule (DESIGN 6): refusals and reclaims are answered first, then the
+newest version is folded in, then a due delta is cut, then the next started block is trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventlog.events import BlockCompleted, VersionApplied
+from leases.progress import share_done
+from leases.rows import Block
+from leases.states import TRAINED, TRAINING
+from sitehub import delivery
+from sitehub.actions import Action, Fetch, Tell
+from sitehub.state import HubState, key_of
+
+
+def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
+    """The trainer is idle: what it is told, or what must be fetched first."""
+    if hub.trainer.version is None:
+        return _load(hub, now)
+    if hub.discard:
+        hub.discard = False
+        return tell(hub, {"do": "discard"})
+    if hub.rebase is not None:
+        reset, hub.rebase = hub.rebase, None
+        return tell(hub, {"do": "rebase", "reset": reset})
+    if hub.trainer.version < hub.view.run().version:
+        return _apply(hub, hub.trainer.version, now)
+    if delivery.must_publish(hub, held):
+        return tell(hub, delivery.cut(hub, held, hub.trainer.version))
+    return _train(hub, held, now)
+
+
+def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:
+    hub.trainer.busy = command["do"]
+    return [Tell(command)]
+
+
+def _load(hub: HubState, now: float) -> list[Action]:
+    """A joiner starts from the newest snapshot, or from the initial parameters."""
+    run = hub.view.run()
+    snapshot = hub.view.snapshot_at_most(run.version)
+    version, blob, kind = 0, run.parameters_blob, "initial"
+    if snapshot is not None and snapshot.snapshot_blob is not None:
+        version, blob, kind = snapshot.version, snapshot.snapshot_blob, "snapshot"
+    if blob not in hub.files:
+        return _fetch(hub, blob, now)
+    return tell(hub, {"do": "load", "version": version, "path": blob, "kind": kind})
+
+
+def _apply(hub: HubState, version: int, now: float) -> list[Action]:
+    row = hub.view.version(version + 1)
+    if row is None:
+        return []
+    if row.update_blob not in hub.files:
+        return _fetch(hub, row.update_blob, now)
+    return tell(hub, {"do": "apply", "version": row.version, "path": row.update_blob})
+
+
+def _fetch(hub: HubState, blob: str, now: float) -> list[Action]:
+    if blob in hub.fetching:
+        return []
+    hub.fetching[blob] = now
+    return [Fetch(blob)]
+
+
+def _train(hub: HubState, held: list[Block], now: float) -> list[Action]:
+    """The next block that the fold says we started (R7); none that we could not deliver (R12)."""
+    for block in held:
+        if hub.leaving is not None:
+            break
+        if block.state == TRAINING and key_of(block) not in hub.done:
+            begin, end = _progress(hub, held, block)
+            if hub.trainer.idle_since is not None:
+                hub.spent("idle", now - hub.trainer.idle_since)
+                hub.trainer.idle_since = None
+            return tell(
+                hub,
+                {
+                    "do": "train",
+                    "epoch": block.epoch,
+                    "block": block.block,
+                    "progress_from": begin,
+                    "progress_to": end,
+                    "tag": list(key_of(block)),
+                },
+            )
+    if hub.trainer.idle_since is None:
+        hub.trainer.idle_since = now
+    return []
+
+
+def _progress(hub: HubState, held: list[Block], block: Block) -> tuple[float, float]:
+    """The run's progress at the block's start and end: what the base version has merged, and what
+    this site has trained since (DESIGN 4)."""
+    index, version = hub.view.index(), hub.trainer.version or 0
+    row = hub.view.version(version)
+    merged = row.merged_tokens if row else 0
+    own = sum(index.tokens(one.block) for one in held if one.state == TRAINED)
+    if hub.incarnation is not None:
+        own += hub.view.undecided_tokens(hub.incarnation[0])
+    config, more = hub.view.config(), index.tokens(block.block)
+    return (
+        share_done(config, index, version, merged, own),
+        share_done(config, index, version, merged, own + more),
+    )
+
+
+def on_trained(hub: HubState, answer: dict[str, Any], now: float) -> None:
+    """A block is trained: say so, unless it was taken back meanwhile (a discard follows)."""
+    trainer, took = hub.trainer, float(answer["seconds"])
+    trainer.step, trainer.tokens = answer["step"], answer["tokens_total"]
+    trainer.tokens_per_s, trainer.idle_since = answer["tokens_per_s"], now
+    trainer.block_s = 0.7 * trainer.block_s + 0.3 * took if trainer.block_s else took
+    trainer.num_deaths = 0
+    epoch, number, lease = (int(part) for part in answer["tag"])
+    block = {key_of(one): one for one in hub.held()}.get((epoch, number, lease))
+    if block is None or key_of(block) not in hub.claimed:
+        return
+    hub.done.add(key_of(block))
+    hub.queue.append(
+        BlockCompleted(
+            epoch=epoch, block=number, lease=block.lease, loss=answer["loss"], seconds=took
+        )
+    )
+
+
+def on_version(hub: HubState, answer: dict[str, Any], now: float) -> None:
+    """The trainer holds a version; announced once it is the newest."""
+    hub.trainer.version = answer["version"]
+    hub.spent("apply", float(answer["seconds"]))
+    run = hub.view.run()
+    if answer["version"] < run.version or hub.announced_version == run.version:
+        return
+    hub.announced_version = answer["version"]
+    stall_s = 0.0 if hub.trainer.idle_since is None else now - hub.trainer.idle_since
+    source = "update"
+    if answer["did"] == "load":
+        source = "snapshot" if run.version else "initial"
+    hub.queue.append(
+        VersionApplied.model_validate(
+            {
+                "version": answer["version"],
+                "parameters_digest": answer["digest"],
+                "source": source,
+                "seconds": hub.phases,
+                "stall_s": stall_s,
+            }
+        )
+    )
+    hub.phases = {}

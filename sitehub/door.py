@@ -1,0 +1,72 @@
+"""A hub at the door of the run: its join, the answer, and what a departure means (R11)."""
+
+from __future__ import annotations
+
+from eventlog.events import SiteJoined, Token
+from leases.rows import Incarnation
+from sitehub.actions import Action, Leave, StartTrainer
+from sitehub.state import HubState
+
+GOOD, FAILED, REFUSED, TEMPORARY = 0, 1, 6, 75  # exit codes (DESIGN 9)
+
+
+def knock(hub: HubState) -> list[Action]:
+    """Not admitted yet: start a trainer, join once it is ready, wait for the answer."""
+    if hub.leaving is not None:
+        return [Leave(hub.leaving.exit_code, hub.leaving.reason)]
+    if hub.join_seq is not None:
+        return _answered(hub, hub.join_seq)
+    if hub.trainer.ready is None:
+        if hub.trainer.starting:
+            return []
+        hub.trainer.starting = True
+        return [StartTrainer()]
+    if not hub.joining and not hub.trainer.busy:
+        hub.joining = True
+        report = hub.trainer.ready
+        hub.queue = [
+            SiteJoined(
+                hardware=report["hardware"],
+                software=report["software"],
+                manifest_digest=report["manifest_digest"],
+                arithmetic=report["arithmetic"],
+                predecessor=_living_predecessor(hub),
+            )
+        ]
+    return []
+
+
+def _living_predecessor(hub: HubState) -> Token | None:
+    """Our lock's last incarnation, where it has not departed."""
+    if hub.predecessor is None:
+        return None
+    one = hub.view.incarnation(hub.predecessor[0])
+    lives = one is not None and one.state != "departed" and one.token == hub.predecessor
+    return hub.predecessor if lives else None
+
+
+def _answered(hub: HubState, join_seq: int) -> list[Action]:
+    answer = hub.view.answer(join_seq)
+    if answer is None or answer.state == "waiting":
+        return []
+    if answer.state == "refused":
+        return [Leave(REFUSED if answer.final else TEMPORARY, f"refused: {answer.reason}")]
+    if answer.incarnation is None:
+        return [Leave(TEMPORARY, f"another process joined as {hub.site} after this one")]
+    one = hub.view.incarnation(answer.incarnation)
+    assert one is not None
+    hub.incarnation = one.token
+    return []
+
+
+def departed(hub: HubState, one: Incarnation) -> list[Action]:
+    """Our incarnation has ended: go, or join again where nobody wanted us gone."""
+    if hub.appending:
+        return []
+    if hub.leaving is not None and one.code != "replaced":
+        return [Leave(hub.leaving.exit_code, hub.leaving.reason)]
+    if one.code in ("lost", "trainer"):
+        hub.start_over()
+        return []
+    code = {"replaced": TEMPORARY, "unfit": REFUSED}.get(one.code, GOOD)
+    return [Leave(code, f"departed ({one.code}): {one.reason}")]

@@ -1,0 +1,89 @@
+"""`atoll watch` on a run that a real broker keeps: how it stands, and what comes until its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from broker.connection import connect
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
+from broker.server import BrokerServer
+from broker.settings import ServerSettings
+from eventlog.chain import Record
+from ops.cli import run
+from ops.home import Home
+from tests.ops.watching import over, records
+
+ROOT = Path(__file__).parent.parent.parent
+ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
+HISTORY = records(over())
+EARLY = 7  # events that the run has when it is first looked at: through the grant
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerServer]:
+    """A broker that runs on an empty home, with the first events of the run `tests`."""
+    monkeypatch.setenv("ATOLL_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ATOLL_BROKER", raising=False)
+    with BrokerServer(ServerSettings(Home.find().broker)) as server:
+        asyncio.run(append(server.url, HISTORY[:EARLY], create=True))
+        yield server
+
+
+async def append(url: str, history: Sequence[Record], create: bool = False) -> None:
+    """Put the records' payloads on their subjects, in their order."""
+    async with await connect(url, name="tests") as connection:
+        if create:
+            await (await JetStreamLog.create(connection, "tests")).close()
+            await (await JetStreamBlobs.create(connection, "tests")).close()
+        log = await JetStreamLog.open(connection, "tests")
+        for record in history:
+            last = await log.last(record.subject)
+            await log.append(record.subject, [record.payload], last.sequence if last else 0)
+        await log.close()
+
+
+def test_a_run_is_shown_as_it_stands_now(server: BrokerServer, capsys) -> None:
+    assert run(["watch", "tests", "--once", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["state"], found["last_sequence"]) == ("running", EARLY)
+    assert found["sites"][0]["held"] == ["0:0"]
+    assert found["sites"][0]["heard_s"] < 60
+
+
+def test_a_run_that_does_not_exist_is_one_line(server: BrokerServer, capsys) -> None:
+    assert run(["watch", "no-such-run"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1
+
+
+def test_it_tells_what_comes_and_ends_by_itself_with_the_run(server: BrokerServer) -> None:
+    process = subprocess.Popen(
+        [*ATOLL, "watch", "tests", "--broker", server.url],
+        cwd=ROOT,
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        for _ in range(5):
+            process.stdout.readline()
+        assert "granted alpha 1 block" in process.stdout.readline()  # and not only at its end
+        asyncio.run(append(server.url, HISTORY[EARLY:]))
+        out, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert "finished the run at version 1, 32 tokens — target met" in out.splitlines()[-1]
+    assert errors == "run tests has finished: target met\n"

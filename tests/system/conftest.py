@@ -1,0 +1,131 @@
+"""What the tests with real processes share: text, data, one broker, one preloaded parent."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sitehub.spawn import start_preload
+from tests.support.fleet import Fleet
+from tests.support.forkserver import ForkServer
+from tests.support.history import History
+from tests.support.server import Served
+from tests.support.text import write_text
+
+_numbers = itertools.count(1)
+_failed = pytest.StashKey[bool]()
+
+CONFIG = """\
+name = "set-by-the-test"
+seed = 1
+lease_s = 4
+target = { rounds = 100_000 }
+data = { block_sequences = 32 }
+inner = { steps = 64, batch_sequences = 4, lr = 1e-3 }
+rounds = { quorum = 1, grace_s = 5, deadline_s = 30 }
+snapshots = { every_versions = 3, retention = "all" }
+
+[model]
+model_type = "qwen3"
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 1
+num_attention_heads = 2
+num_key_value_heads = 1
+head_dim = 16
+max_position_embeddings = 32
+tie_word_embeddings = true
+"""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember failures, so that teardown can show what the processes said."""
+    report = yield
+    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "run.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Token files of a small text, built by the command."""
+    folder = tmp_path_factory.mktemp("data")
+    text = write_text(folder / "text")
+    sizes = ["--vocab-size", "320", "--sequence-tokens", "32"]
+    subprocess.run(
+        [sys.executable, "-m", "ops", "data", "build", text, folder / "tokens", *sizes],
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    return folder / "tokens"
+
+
+@pytest.fixture(scope="session")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The socket of a parent that has imported what trainers import."""
+    folder = tmp_path_factory.mktemp("preload")
+    process = start_preload(folder / "p.sock", folder / "log")
+    os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # trainers take what the others leave
+    yield str(folder / "p.sock")
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Starts commands without their imports; a test marked `own_interpreters` does without."""
+    with ForkServer(tmp_path_factory.mktemp("forks")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker that all tests share which do not kill theirs."""
+    served = Served(tmp_path_factory.mktemp("broker") / "store")
+    served.start()
+    yield served
+    assert served.stop() == 0
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Served]:
+    """A broker for one test, to be killed by it."""
+    served = Served(tmp_path / "store")
+    served.start()
+    yield served
+    served.kill()
+
+
+@pytest.fixture
+async def fleet(
+    request: pytest.FixtureRequest, tmp_path: Path, data: Path, config: Path, preload: str
+) -> AsyncIterator[Fleet]:
+    """A run that was just created; a test that wants other settings than CONFIG's marks itself
+    with `settings("key=value", ...)`."""
+    name = "own_broker" if "own_broker" in request.fixturenames else "broker"
+    served: Served = request.getfixturevalue(name)
+    run = f"run-{os.getpid()}-{next(_numbers)}"
+    own = request.node.get_closest_marker("own_interpreters")
+    forks = None if own else request.getfixturevalue("forks")
+    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, preload, forks)
+    marker = request.node.get_closest_marker("settings")
+    await fleet.create(*(marker.args if marker else ()))
+    async with History.watched(served.url, run) as fleet.history:
+        yield fleet
+        fleet.close()
+        if request.node.stash.get(_failed, False):
+            print(fleet.said(60))

@@ -1,0 +1,74 @@
+"""A site dies in every way: whole, its hub alone, its trainer alone; each time it comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from eventlog.events import RunFinished, SiteAdmitted, SiteDeparted
+from tests.support.fleet import Fleet
+from tests.support.history import History
+
+
+async def test_a_site_comes_back_from_the_death_of_all_of_it_or_of_either_half(
+    fleet: Fleet,
+) -> None:
+    fleet.coordinate()
+    fleet.site("alpha")
+    fleet.site("beta")
+    await fleet.until(lambda log: log.view.run().version >= 1, "version 1")
+
+    await fleet.until(_in_mid_round, "beta in mid-round")
+    fleet.kill_site("beta")
+    fleet.site("beta")
+    await _is_back(fleet, "replaced")
+
+    await fleet.until(_in_mid_round, "beta in mid-round")
+    trainer = fleet.trainer_pid("beta")
+    fleet.kill("beta")
+    await fleet.until(lambda _: not _runs(trainer), "the trainer to end without its hub")
+    fleet.site("beta")
+    await _is_back(fleet, "replaced")
+
+    await fleet.until(_in_mid_round, "beta in mid-round")
+    trainer = fleet.trainer_pid("beta")
+    os.kill(trainer, signal.SIGKILL)
+    await _is_back(fleet, "trainer")
+    await fleet.until(lambda _: fleet.trainer_pid("beta") != trainer, "its new trainer's record")
+
+    await fleet.finish()
+    found = await fleet.audit()
+    assert found["model_digest"] == fleet.history.of(RunFinished)[0][1].parameters_digest
+    assert found["blocks_reclaimed"] >= 3  # a block in work at each death
+
+
+def _in_mid_round(log: History) -> bool:
+    states = log.states("beta")
+    return "trained" in states and "training" in states
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def _is_back(fleet: Fleet, code: str) -> None:
+    """The old incarnation has departed for this reason; what the new one trains is merged."""
+    log, at = fleet.history, fleet.history.last
+    await fleet.until(lambda _: _departures(log, at) == [code], "beta's departure")
+    await fleet.until(
+        lambda _: any(one.site == "beta" for _, one in log.of(SiteAdmitted, after=at)), "a new one"
+    )
+    new = next(when for when, one in log.of(SiteAdmitted, after=at) if one.site == "beta")
+    await fleet.until(
+        lambda _: any(cut.site == "beta" and cut.delta[0] > new for _, cut in log.merged(new)),
+        "a delta of the new one",
+    )
+    assert all(one.site == "beta" for _, one in log.of(SiteDeparted)), "alpha was never away"
+
+
+def _departures(log: History, after: int) -> list[str]:
+    return [gone.code for _, gone in log.of(SiteDeparted, after=after) if gone.site == "beta"]
