@@ -109,10 +109,20 @@ class Fleet:
 
     def kill_site(self, name: str) -> None:
         """SIGKILL to hub and trainer at once: a node fails."""
-        trainer = self.trainer_pid(name)
+        self.kill_trainer(name)
         self.kill(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(trainer, signal.SIGKILL)
+
+    def kill_trainer(self, name: str) -> bool:
+        """SIGKILL to a site's trainer; False where it has none now. What the hub recorded may be
+        old, and the number another's by now: so it is looked at first."""
+        try:
+            pid = self.trainer_pid(name)
+            if b"sitehub" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return False
+            os.kill(pid, signal.SIGKILL)
+        except (OSError, ValueError, TypeError):
+            return False
+        return True
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """A signal to one process, which is expected to end by it."""

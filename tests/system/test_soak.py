@@ -1,0 +1,144 @@
+"""Sites, coordinators and the broker are killed every few seconds for minutes; nothing is lost."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from eventlog.events import COORDINATOR, CoordinatorElected, RunFinished, SiteDeparted
+from eventlog.export import read_export
+from tests.support.fleet import Fleet
+from tests.support.forkserver import CHECKOUT
+from tests.support.server import Served
+
+SECONDS = float(os.environ.get("ATOLL_SOAK_S", "300"))
+SEED = int(os.environ.get("ATOLL_SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+RESULT = Path(os.environ.get("ATOLL_SOAK_RESULT", CHECKOUT / "docs/results/soak-spine.txt"))
+SITES = ("alpha", "beta", "gamma")
+COORDINATORS = ("first", "second")
+PAUSE_S = (0.5, 6.0)  # between two faults; a lease is 4 s
+AWAY_S = (0.0, 8.0)  # how long a dead process stays away
+PATIENCE_S = 60.0  # within which, undisturbed, a run must go on
+
+
+@dataclass(slots=True)
+class Havoc:
+    """What is killed and when, all from one seed."""
+
+    fleet: Fleet
+    broker: Served
+    dice: random.Random
+    back_at: dict[str, float] = field(default_factory=dict)  # who is away, and until when
+    killed: Counter[str] = field(default_factory=Counter)
+
+    def strike(self) -> None:
+        """One fault: a site or half of one, a coordinator, or the broker."""
+        what = self.dice.choices(("site", "hub", "trainer", "coordinator", "broker"), (4, 2, 3, 4, 3))
+        getattr(self, f"_{what[0]}")()
+
+    def bring_back(self, everyone: bool = False) -> None:
+        """Start whoever has been away for long enough."""
+        now = time.monotonic()
+        for name in [name for name, at in self.back_at.items() if everyone or now >= at]:
+            del self.back_at[name]
+            if name in SITES:
+                self.fleet.site(name)
+            else:
+                self.fleet.coordinate(name)
+
+    def _site(self) -> None:
+        self._fell("site", SITES, self.fleet.kill_site)
+
+    def _hub(self) -> None:
+        self._fell("hub", SITES, self.fleet.kill)
+
+    def _coordinator(self) -> None:
+        self._fell("coordinator", COORDINATORS, self.fleet.kill)
+
+    def _trainer(self) -> None:
+        up = [name for name in SITES if name in self.fleet.processes]
+        if up and self.fleet.kill_trainer(self.dice.choice(up)):
+            self.killed["trainer"] += 1
+
+    def _broker(self) -> None:
+        self.broker.kill()
+        time.sleep(self.dice.uniform(0.0, 1.0))  # nobody is served meanwhile, us included
+        self.broker.start()
+        self.killed["broker"] += 1
+
+    def _fell(self, what: str, names: tuple[str, ...], kill: object) -> None:
+        up = [name for name in names if name in self.fleet.processes]
+        if up and callable(kill):
+            name = self.dice.choice(up)
+            kill(name)
+            self.back_at[name] = time.monotonic() + self.dice.uniform(*AWAY_S)
+            self.killed[what] += 1
+
+
+@pytest.mark.soak
+@pytest.mark.settings("snapshots.every_versions=5")
+async def test_minutes_of_random_kills_lose_nothing_and_stop_nothing(
+    own_broker: Served, fleet: Fleet, tmp_path: Path
+) -> None:
+    dice, began = random.Random(SEED), time.monotonic()
+    havoc = Havoc(fleet, own_broker, dice)
+    for name in COORDINATORS:
+        fleet.coordinate(name)
+    for name in SITES:
+        fleet.site(name)
+    await fleet.until(lambda log: log.view.run().version >= 1, "version 1", PATIENCE_S)
+    acknowledged: list[bytes] = []
+    while time.monotonic() - began < SECONDS:
+        pause_s = dice.uniform(*PAUSE_S)
+        until = time.monotonic() + pause_s
+        await fleet.until(lambda _, at=until: time.monotonic() >= at, "the next fault", 60)
+        havoc.bring_back()
+        acknowledged = [entry.record.payload for entry in fleet.history.entries]
+        havoc.strike()
+    havoc.bring_back(everyone=True)
+    calm = fleet.history.last
+    await fleet.until(lambda log: log.new_versions(calm) >= 5, "five calm rounds", PATIENCE_S)
+    seconds = time.monotonic() - began
+    await fleet.finish()
+
+    log, file = fleet.history, tmp_path / "soak.atoll"
+    assert (await fleet.atoll("log", "export", fleet.run, "-o", str(file))).code == 0
+    kept = [record.payload for record in read_export(file)]
+    assert kept[: len(acknowledged)] == acknowledged
+    found = await fleet.audit("--deep")
+    _, end = log.of(RunFinished)[0]
+    assert found["model_digest"] == end.parameters_digest
+    assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
+    _write(havoc, seconds, found)
+
+
+def _write(havoc: Havoc, seconds: float, found: dict[str, object]) -> None:
+    log = havoc.fleet.history
+    departures = Counter(gone.code for _, gone in log.of(SiteDeparted))
+    figures = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        "seed": SEED,
+        "seconds": round(seconds),
+        "killed": ", ".join(f"{num} × {what}" for what, num in sorted(havoc.killed.items())),
+        "departures": ", ".join(f"{num} × {code}" for code, num in sorted(departures.items())),
+        "terms": len(log.of(CoordinatorElected)),
+        "events": log.last,
+        "void events": len(log.voids),
+        "versions": log.view.run().version,
+        "tokens merged": log.view.run().merged_tokens,
+        "blocks granted": found["blocks_granted"],
+        "blocks reclaimed": found["blocks_reclaimed"],
+        "deep audit": "holds: every version recomputed bit for bit",
+    }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"{name:17} {value}\n" for name, value in figures.items())
+    RESULT.write_text("`make soak`: random SIGKILLs, tests/system/test_soak.py\n\n" + text)
