@@ -221,7 +221,9 @@ class Fleet:
     def said(self, num_lines: int = 15) -> str:
         """The end of every log, and of the run's."""
         parts = []
-        for path in sorted([*(self.root / "logs").glob("*"), *self.home.glob("sites/*/*/work/*.log")]):
+        for path in sorted(
+            [*(self.root / "logs").glob("*"), *self.home.glob("sites/*/*/work/*.log")]
+        ):
             lines = path.read_text(errors="replace").splitlines()[-num_lines:]
             parts += [f"--- {path.relative_to(self.root)}", *lines]
         parts.append("--- the run's log")
@@ -270,4 +272,3 @@ class Fleet:
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
         }
-

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eventlog.export import read_export
 from eventlog.events import CoordinatorElected, SiteDeparted
+from eventlog.export import read_export
 from tests.support.fleet import Fleet
 from tests.support.server import Served
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.export import read_export
 from eventlog.events import RoundCommitted, RunFinished
+from eventlog.export import read_export
 from tests.support.fleet import Fleet
 from tests.support.forkserver import CHECKOUT
 

@@ -8,6 +8,7 @@ import platform
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,9 @@ class Havoc:
 
     def strike(self) -> None:
         """One fault: a site or half of one, a coordinator, or the broker."""
-        what = self.dice.choices(("site", "hub", "trainer", "coordinator", "broker"), (4, 2, 3, 4, 3))
+        what = self.dice.choices(
+            ("site", "hub", "trainer", "coordinator", "broker"), (4, 2, 3, 4, 3)
+        )
         getattr(self, f"_{what[0]}")()
 
     def bring_back(self, everyone: bool = False) -> None:
@@ -74,9 +77,9 @@ class Havoc:
         self.broker.start()
         self.killed["broker"] += 1
 
-    def _fell(self, what: str, names: tuple[str, ...], kill: object) -> None:
+    def _fell(self, what: str, names: tuple[str, ...], kill: Callable[[str], object]) -> None:
         up = [name for name in names if name in self.fleet.processes]
-        if up and callable(kill):
+        if up:
             name = self.dice.choice(up)
             kill(name)
             self.back_at[name] = time.monotonic() + self.dice.uniform(*AWAY_S)
@@ -125,7 +128,8 @@ def _write(havoc: Havoc, seconds: float, found: dict[str, object]) -> None:
     departures = Counter(gone.code for _, gone in log.of(SiteDeparted))
     figures = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+        "python": platform.python_version(),
         "seed": SEED,
         "seconds": round(seconds),
         "killed": ", ".join(f"{num} × {what}" for what, num in sorted(havoc.killed.items())),
