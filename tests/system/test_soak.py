@@ -27,6 +27,7 @@ SITES = ("alpha", "beta", "gamma")
 COORDINATORS = ("first", "second")
 PAUSE_S = (0.5, 6.0)  # between two faults; a lease is 4 s
 AWAY_S = (0.0, 8.0)  # how long a dead process stays away
+MAY_BE_STARTED_AGAIN = (4, 75)  # no broker, and what a batch script requeues on
 PATIENCE_S = 60.0  # within which, undisturbed, a run must go on
 
 
@@ -48,8 +49,16 @@ class Havoc:
         getattr(self, f"_{what[0]}")()
 
     def bring_back(self, everyone: bool = False) -> None:
-        """Start whoever has been away for long enough."""
+        """Start whoever has been away for long enough, or came while there was no broker."""
         now = time.monotonic()
+        for name, process in list(self.fleet.processes.items()):
+            if (code := process.poll()) is not None:
+                assert code in MAY_BE_STARTED_AGAIN, (
+                    f"{name} ended with {code}: {self.fleet.said()}"
+                )
+                del self.fleet.processes[name]
+                self.back_at[name] = now
+                self.killed[f"came in vain ({code})"] += 1
         for name in [name for name, at in self.back_at.items() if everyone or now >= at]:
             del self.back_at[name]
             if name in SITES:
@@ -93,6 +102,7 @@ async def test_minutes_of_random_kills_lose_nothing_and_stop_nothing(
 ) -> None:
     dice, began = random.Random(SEED), time.monotonic()
     havoc = Havoc(fleet, own_broker, dice)
+    fleet.leaving.update(SITES, COORDINATORS)
     for name in COORDINATORS:
         fleet.coordinate(name)
     for name in SITES:
@@ -101,14 +111,25 @@ async def test_minutes_of_random_kills_lose_nothing_and_stop_nothing(
     acknowledged: list[bytes] = []
     while time.monotonic() - began < SECONDS:
         pause_s = dice.uniform(*PAUSE_S)
-        until = time.monotonic() + pause_s
-        await fleet.until(lambda _, at=until: time.monotonic() >= at, "the next fault", 60)
+        until, at_a_cut = time.monotonic() + pause_s, dice.random() < 0.4
+        await fleet.until(
+            lambda log, at=until, cut=at_a_cut: (
+                time.monotonic() >= at + 2 * cut
+                or (cut and time.monotonic() >= at and log.view.round_is_cut())
+            ),
+            "the next fault",
+            60,
+        )
         havoc.bring_back()
         acknowledged = [entry.record.payload for entry in fleet.history.entries]
+        if fleet.history.view.round_is_cut():
+            havoc.killed["fault between cut and commit"] += 1
         havoc.strike()
     havoc.bring_back(everyone=True)
+    fleet.leaving.clear()
     calm = fleet.history.last
     await fleet.until(lambda log: log.new_versions(calm) >= 5, "five calm rounds", PATIENCE_S)
+    assert all(fleet.history.view.live_at(name) for name in SITES)
     seconds = time.monotonic() - began
     await fleet.finish()
 
