@@ -26,6 +26,8 @@ RESULT = Path(os.environ.get("ATOLL_SOAK_RESULT", CHECKOUT / "docs/results/soak-
 SITES = ("alpha", "beta", "gamma")
 COORDINATORS = ("first", "second")
 PAUSE_S = (0.5, 6.0)  # between two faults; a lease is 4 s
+FROZEN_S = (0.5, 10.0)  # how long hub and trainer hang
+LONG_OUTAGE_S = 25.0  # longer than any call waits for the broker
 AWAY_S = (0.0, 8.0)  # how long a dead process stays away
 MAY_BE_STARTED_AGAIN = (4, 75)  # no broker, and what a batch script requeues on
 PATIENCE_S = 60.0  # within which, undisturbed, a run must go on
@@ -39,14 +41,21 @@ class Havoc:
     broker: Served
     dice: random.Random
     back_at: dict[str, float] = field(default_factory=dict)  # who is away, and until when
+    frozen: dict[str, Callable[[], None]] = field(default_factory=dict)
     killed: Counter[str] = field(default_factory=Counter)
+    long_outage_at: float | None = None  # the first outage behind this one outlasts patience
 
     def strike(self) -> None:
-        """One fault: a site or half of one, a coordinator, or the broker."""
-        what = self.dice.choices(
-            ("site", "hub", "trainer", "coordinator", "broker"), (4, 2, 3, 4, 3)
-        )
-        getattr(self, f"_{what[0]}")()
+        """One fault: a site, half of one, or one that hangs; a coordinator; the broker."""
+        faults: dict[Callable[[], None], int] = {
+            self._site: 4,
+            self._hub: 2,
+            self._trainer: 3,
+            self._freeze: 3,
+            self._coordinator: 4,
+            self._broker: 3,
+        }
+        self.dice.choices(list(faults), list(faults.values()))[0]()
 
     def bring_back(self, everyone: bool = False) -> None:
         """Start whoever has been away for long enough, or came while there was no broker."""
@@ -61,7 +70,9 @@ class Havoc:
                 self.killed[f"came in vain ({code})"] += 1
         for name in [name for name, at in self.back_at.items() if everyone or now >= at]:
             del self.back_at[name]
-            if name in SITES:
+            if name in self.frozen:
+                self.frozen.pop(name)()
+            elif name in SITES:
                 self.fleet.site(name)
             else:
                 self.fleet.coordinate(name)
@@ -76,18 +87,31 @@ class Havoc:
         self._fell("coordinator", COORDINATORS, self.fleet.kill)
 
     def _trainer(self) -> None:
-        up = [name for name in SITES if name in self.fleet.processes]
+        up = self._up(SITES)
         if up and self.fleet.kill_trainer(self.dice.choice(up)):
             self.killed["trainer"] += 1
 
     def _broker(self) -> None:
         self.broker.kill()
-        time.sleep(self.dice.uniform(0.0, 1.0))  # nobody is served meanwhile, us included
+        long = self.long_outage_at is not None and time.monotonic() > self.long_outage_at
+        time.sleep(LONG_OUTAGE_S if long else self.dice.uniform(0.0, 1.0))
         self.broker.start()
-        self.killed["broker"] += 1
+        self.killed["broker for long" if long else "broker"] += 1
+        self.long_outage_at = None if long else self.long_outage_at
+
+    def _freeze(self) -> None:
+        up = [name for name in self._up(SITES) if self.fleet.living_trainer(name)]
+        if up:
+            name = self.dice.choice(up)
+            self.frozen[name] = self.fleet.freeze(name)
+            self.back_at[name] = time.monotonic() + self.dice.uniform(*FROZEN_S)
+            self.killed["frozen site"] += 1
+
+    def _up(self, names: tuple[str, ...]) -> list[str]:
+        return [one for one in names if one in self.fleet.processes and one not in self.frozen]
 
     def _fell(self, what: str, names: tuple[str, ...], kill: Callable[[str], object]) -> None:
-        up = [name for name in names if name in self.fleet.processes]
+        up = self._up(names)
         if up:
             name = self.dice.choice(up)
             kill(name)
@@ -101,7 +125,7 @@ async def test_minutes_of_random_kills_lose_nothing_and_stop_nothing(
     own_broker: Served, fleet: Fleet, tmp_path: Path
 ) -> None:
     dice, began = random.Random(SEED), time.monotonic()
-    havoc = Havoc(fleet, own_broker, dice)
+    havoc = Havoc(fleet, own_broker, dice, long_outage_at=began + SECONDS / 3)
     fleet.leaving.update(SITES, COORDINATORS)
     for name in COORDINATORS:
         fleet.coordinate(name)
