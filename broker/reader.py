@@ -52,7 +52,7 @@ class Reader:
         cursor, delay = Cursor(after, whole=subjects is None), _BACKOFF_S[0]
         while not self._closed.is_set():
             try:
-                async with self._feed(cursor, filters, None) as feed:
+                async with self._feed(cursor, filters, None) as (feed, _):
                     while not self._closed.is_set():
                         records = cursor.take(await feed.next(), self._prefix)
                         delay = _BACKOFF_S[0]
@@ -77,8 +77,10 @@ class Reader:
 
     async def _read_once(self, cursor: Cursor, filters: list[str], limit: int) -> list[Record]:
         records: list[Record] = []
-        async with self._feed(cursor, filters, limit) as feed:
-            expected = min(limit, feed.num_pending)
+        async with self._feed(cursor, filters, limit) as (feed, last):
+            # the stream's own count where it is exact, rather than the fresh consumer's
+            num_there = feed.num_pending if filters else last - cursor.position
+            expected = min(limit, num_there)
             while len(records) < expected:
                 records += cursor.take(await feed.next(), self._prefix)
                 if self._closed.is_set():
@@ -89,9 +91,10 @@ class Reader:
     @contextlib.asynccontextmanager
     async def _feed(
         self, cursor: Cursor, filters: list[str], limit: int | None
-    ) -> AsyncIterator[Feed]:
+    ) -> AsyncIterator[tuple[Feed, int]]:
+        """A feed from the cursor on, and the stream's last sequence just before."""
         session = await self._link.session(_SLICE_S)
-        await self._check_stream(cursor.position)
+        last = await self._check_stream(cursor.position)
         feed = await Feed.open(
             session,
             self._stream,
@@ -103,7 +106,7 @@ class Reader:
         cursor.place = 0
         self._feeds.add(feed)
         try:
-            yield feed
+            yield feed, last
         finally:
             self._feeds.discard(feed)
             await feed.close()
