@@ -57,6 +57,7 @@ class Fleet:
     forks: ForkServer | None = None
     history: History = field(default_factory=lambda: History("none"))
     processes: dict[str, Process] = field(default_factory=dict)
+    thaws: list[Callable[[], None]] = field(default_factory=list)
     leaving: set[str] = field(default_factory=set)  # these may end with another code than 0
 
     # -- commands that end ------------------------------------------------------------------------
@@ -109,10 +110,25 @@ class Fleet:
 
     def kill_site(self, name: str) -> None:
         """SIGKILL to hub and trainer at once: a node fails."""
-        trainer = self.trainer_pid(name)
+        self.kill_trainer(name)
         self.kill(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(trainer, signal.SIGKILL)
+
+    def kill_trainer(self, name: str) -> bool:
+        """SIGKILL to a site's trainer; False where it has none now."""
+        pid = self.living_trainer(name)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return pid is not None
+
+    def living_trainer(self, name: str) -> int | None:
+        """A site's trainer. What the hub recorded may be old, and the number another process's by
+        now: so it is looked at before it is believed."""
+        try:
+            pid = self.trainer_pid(name)
+            return pid if b"sitehub" in Path(f"/proc/{pid}/cmdline").read_bytes() else None
+        except (OSError, ValueError, TypeError):
+            return None
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """A signal to one process, which is expected to end by it."""
@@ -122,6 +138,21 @@ class Fleet:
     def trainer_pid(self, site: str) -> int:
         """The process id of a site's trainer, as the hub recorded it."""
         return int(json.loads((self.site_home(site) / "site.json").read_text())["trainer_pid"])
+
+    def freeze(self, name: str) -> Callable[[], None]:
+        """Hub and trainer do nothing, as if the node hung; what returns lets them go on."""
+        pids = [pid for pid in (self.processes[name].pid, self.living_trainer(name)) if pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+        def thaw() -> None:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            pids.clear()
+
+        self.thaws.append(thaw)
+        return thaw
 
     @contextlib.contextmanager
     def trainer_stopped(self, site: str) -> Iterator[None]:
@@ -202,16 +233,19 @@ class Fleet:
     def close(self) -> None:
         """End whatever still runs."""
         for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
+            process.kill()
         for process in self.processes.values():
-            process.wait()  # a trainer ends by itself when its hub is gone
+            process.wait()
+        for thaw in self.thaws:
+            thaw()  # a trainer ends by itself when its hub is gone, but not while it hangs
         self.processes.clear()
 
     def said(self, num_lines: int = 15) -> str:
         """The end of every log, and of the run's."""
         parts = []
-        for path in sorted([*(self.root / "logs").glob("*"), *self.home.glob("sites/*/*/work/*.log")]):
+        for path in sorted(
+            [*(self.root / "logs").glob("*"), *self.home.glob("sites/*/*/work/*.log")]
+        ):
             lines = path.read_text(errors="replace").splitlines()[-num_lines:]
             parts += [f"--- {path.relative_to(self.root)}", *lines]
         parts.append("--- the run's log")
@@ -260,4 +294,3 @@ class Fleet:
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
         }
-

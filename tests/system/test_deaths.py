@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from eventlog.events import RunFinished, SiteAdmitted, SiteDeparted
+from eventlog.events import RunFinished, SiteAdmitted, SiteDeparted, SiteJoined
 from tests.support.fleet import Fleet
 from tests.support.history import History
 
@@ -40,6 +40,41 @@ async def test_a_site_comes_back_from_the_death_of_all_of_it_or_of_either_half(
     found = await fleet.audit()
     assert found["model_digest"] == fleet.history.of(RunFinished)[0][1].parameters_digest
     assert found["blocks_reclaimed"] >= 3  # a block in work at each death
+
+
+async def test_a_site_that_hung_is_fenced_when_it_wakes_and_joins_anew(fleet: Fleet) -> None:
+    fleet.coordinate()
+    fleet.site("alpha")
+    fleet.site("beta")
+    await fleet.until(lambda log: log.view.run().version >= 1, "version 1")
+    await fleet.until(_in_mid_round, "beta in mid-round")
+    thaw, log = fleet.freeze("beta"), fleet.history
+    try:
+        await fleet.until(lambda _: _departures(log, 0) == ["lost"], "beta's departure")
+        gone = log.of(SiteDeparted)[0][0]
+        await fleet.until(lambda _: log.new_versions(gone) >= 1, "a version without it")
+        asleep = log.last
+    finally:
+        thaw()
+    await fleet.until(
+        lambda _: any(one.site == "beta" for _, one in log.of(SiteAdmitted, after=gone)),
+        "a new one",
+    )
+    new = next(when for when, one in log.of(SiteAdmitted, after=gone) if one.site == "beta")
+    for sequence, kind, _ in log.voids:  # what it said as who it was before has no effect
+        assert log.source(sequence) == "site.beta" and asleep < sequence < new, kind
+    said = [
+        entry.event
+        for entry in log.entries[asleep:new]
+        if entry.record.subject == "site.beta" and not isinstance(entry.event, SiteJoined)
+    ]
+    assert len(said) == len(log.voids)
+    await fleet.until(
+        lambda _: any(cut.delta[0] > new and cut.site == "beta" for _, cut in log.merged(new)),
+        "a delta of the new one",
+    )
+    await fleet.finish()
+    await fleet.audit()
 
 
 def _in_mid_round(log: History) -> bool:
