@@ -36,10 +36,16 @@ class Scenario(History):
     """A run under way, coordinated by the test."""
 
     def __init__(
-        self, target: dict[str, int] | None = None, num_sequences: int = 22, **sections: Any
+        self,
+        target: dict[str, int] | None = None,
+        num_sequences: int = 22,
+        *,
+        elect: bool = True,
+        **sections: Any,
     ) -> None:
         super().__init__(target, num_sequences, **sections)
-        self.elect()
+        if elect:
+            self.elect()
 
     # -- the usual --------------------------------------------------------------------------------
 
