@@ -15,7 +15,7 @@ from tests.support.server import Served
 WITHIN_S = 30.0  # on a busy machine; imports are most of it
 
 
-def _refused(answer: Answer, code: int, *words: str) -> None:
+def check_refused(answer: Answer, code: int, *words: str) -> None:
     """One line on stderr that says these words, and this exit code."""
     assert answer.code == code, answer
     lines = answer.err.strip().splitlines()
@@ -52,7 +52,7 @@ async def test_no_broker_at_the_url_is_said_within_seconds(fleet: Fleet) -> None
         ("audit", fleet.run),
     ):
         answer = await fleet.atoll(*arguments, "--broker", url, within_s=WITHIN_S)
-        _refused(answer, 4, url, "atoll broker serve")
+        check_refused(answer, 4, url, "atoll broker serve")
 
 
 async def test_a_run_that_does_not_exist(fleet: Fleet, broker: Served) -> None:
@@ -65,7 +65,7 @@ async def test_a_run_that_does_not_exist(fleet: Fleet, broker: Served) -> None:
         ("audit", "nosuch"),
         ("log", "export", "nosuch"),
     ):
-        _refused(await fleet.atoll(*arguments), 2, "nosuch")
+        check_refused(await fleet.atoll(*arguments), 2, "nosuch")
     assert broker.streams() == before
 
 
@@ -84,7 +84,7 @@ async def test_a_configuration_that_cannot_be_meant(
     answer = await fleet.atoll(
         "run", "create", str(fleet.config), "--data", str(fleet.data), "--set", override
     )
-    _refused(answer, 3, str(fleet.config), *words)
+    check_refused(answer, 3, str(fleet.config), *words)
     assert broker.streams() == before
 
 
@@ -93,9 +93,9 @@ async def test_a_data_directory_with_a_changed_byte(
 ) -> None:
     bad, before = _damaged(fleet.data, tmp_path / "bad"), broker.streams()
     create = ("run", "create", str(fleet.config), "--set", "name=new")
-    _refused(await fleet.atoll(*create, "--data", str(bad)), 3, str(bad))
+    check_refused(await fleet.atoll(*create, "--data", str(bad)), 3, str(bad))
     join = ("site", "run", fleet.run, "alpha")
-    _refused(await fleet.atoll(*join, "--data", str(bad)), 3, str(bad))
+    check_refused(await fleet.atoll(*join, "--data", str(bad)), 3, str(bad))
     assert broker.streams() == before
 
 
@@ -103,7 +103,7 @@ async def test_a_run_of_the_name_of_another(fleet: Fleet, broker: Served) -> Non
     before = broker.streams()
     create = ("run", "create", str(fleet.config), "--data", str(fleet.data))
     answer = await fleet.atoll(*create, "--set", f"name={fleet.run}")
-    _refused(answer, 3, fleet.run, "exists")
+    check_refused(answer, 3, fleet.run, "exists")
     assert broker.streams() == before
 
 
@@ -114,7 +114,7 @@ async def test_a_twin_on_one_machine_and_a_site_with_other_data(
     fleet.site("alpha")
     await fleet.until(lambda log: log.view.live_at("alpha"), "alpha")
     alpha = ("site", "run", fleet.run, "alpha", "--data", str(fleet.data))
-    _refused(await fleet.atoll(*alpha), 75, "alpha", "twin")
+    check_refused(await fleet.atoll(*alpha), 75, "alpha", "twin")
 
     build = ("data", "build", str(fleet.data.parent / "text"), str(tmp_path / "other"))
     sizes = ("--vocab-size", "300", "--sequence-tokens", "32")
