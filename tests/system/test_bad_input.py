@@ -106,7 +106,7 @@ async def test_a_run_of_the_name_of_another(fleet: Fleet, broker: Served) -> Non
     assert broker.streams() == before
 
 
-async def test_a_twin_on_one_machine_and_a_site_with_other_data(
+async def test_a_twin_here_a_twin_elsewhere_and_a_site_with_other_data(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     fleet.coordinate()
@@ -114,6 +114,10 @@ async def test_a_twin_on_one_machine_and_a_site_with_other_data(
     await fleet.until(lambda log: log.view.live_at("alpha"), "alpha")
     alpha = ("site", "run", fleet.run, "alpha", "--data", str(fleet.data))
     _refused(await fleet.atoll(*alpha), 75, "alpha", "twin")
+
+    answer = await fleet.atoll(*alpha, ATOLL_HOME=str(tmp_path / "another machine"))
+    assert answer.code == 75, answer
+    assert "a twin must wait" in answer.err.strip().splitlines()[-1]
 
     build = ("data", "build", str(fleet.data.parent / "text"), str(tmp_path / "other"))
     sizes = ("--vocab-size", "300", "--sequence-tokens", "32")
@@ -124,9 +128,12 @@ async def test_a_twin_on_one_machine_and_a_site_with_other_data(
     last = answer.err.strip().splitlines()[-1]
     assert "refused" in last and "manifest" in last
 
+    after = fleet.history.last
+    await fleet.until(lambda log: log.new_versions(after) >= 1, "alpha to go on")
     await fleet.finish()
     joins = [fleet.history.source(at) for at, _ in fleet.history.of(SiteJoined)]
-    assert joins == ["site.alpha", "site.beta"], "the twin has written something"
+    assert joins == ["site.alpha", "site.alpha", "site.beta"], "the twin here has written something"
     refused = [(one.site, one.code, one.final) for _, one in fleet.history.of(SiteRefused)]
-    assert refused == [("beta", "manifest", True)]
-    assert fleet.history.of(SiteRefused)[0][1].reason in answer.err
+    assert refused == [("alpha", "twin", False), ("beta", "manifest", True)]
+    assert fleet.history.of(SiteRefused)[1][1].reason in answer.err
+    assert {cut.site for _, cut in fleet.history.merged()} == {"alpha"}
