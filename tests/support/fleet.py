@@ -22,7 +22,7 @@ from typing import Any
 from broker.deathsig import arm, death_signal
 from sitehub.spawn import PRELOAD_VARIABLE
 from tests.support.forkserver import CHECKOUT, Forked, ForkServer
-from tests.support.history import History
+from tests.support.watched import History
 
 Process = subprocess.Popen[bytes] | Forked
 _END_S = 20.0

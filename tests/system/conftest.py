@@ -14,9 +14,9 @@ import pytest
 from sitehub.spawn import start_preload
 from tests.support.fleet import Fleet
 from tests.support.forkserver import ForkServer
-from tests.support.history import History
 from tests.support.server import Served
 from tests.support.text import write_text
+from tests.support.watched import History
 
 _numbers = itertools.count(1)
 _failed = pytest.StashKey[bool]()

@@ -6,7 +6,7 @@ import signal
 
 from eventlog.events import COORDINATOR, CoordinatorElected, RunFinished
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 
 async def test_the_run_goes_on_under_a_coordinator_started_again_and_then_under_its_standby(

@@ -17,7 +17,7 @@ from eventlog.events import (
     SiteDeparted,
 )
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 WALLTIME_S = 15.0  # of a job; it must be gone before
 
