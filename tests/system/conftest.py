@@ -14,9 +14,9 @@ import pytest
 from sitehub.spawn import start_preload
 from tests.support.fleet import Fleet
 from tests.support.forkserver import ForkServer
-from tests.support.history import History
 from tests.support.server import Served
 from tests.support.text import write_text
+from tests.support.watched import History
 
 _numbers = itertools.count(1)
 _failed = pytest.StashKey[bool]()
@@ -112,16 +112,20 @@ def own_broker(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 async def fleet(
-    request: pytest.FixtureRequest, tmp_path: Path, data: Path, config: Path, preload: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    data: Path,
+    config: Path,
+    preload: str,
+    forks: ForkServer,
 ) -> AsyncIterator[Fleet]:
     """A run that was just created; a test that wants other settings than CONFIG's marks itself
     with `settings("key=value", ...)`."""
     name = "own_broker" if "own_broker" in request.fixturenames else "broker"
     served: Served = request.getfixturevalue(name)
     run = f"run-{os.getpid()}-{next(_numbers)}"
-    own = request.node.get_closest_marker("own_interpreters")
-    forks = None if own else request.getfixturevalue("forks")
     fleet = Fleet(tmp_path / "machine", served.url, data, config, run, preload, forks)
+    fleet.own_interpreters = request.node.get_closest_marker("own_interpreters") is not None
     marker = request.node.get_closest_marker("settings")
     await fleet.create(*(marker.args if marker else ()))
     async with History.watched(served.url, run) as fleet.history:
