@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pkgutil
 import pty
@@ -180,3 +181,23 @@ def test_help_lists_every_command_module_once() -> None:
     modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
     assert listed == list(COMMANDS)
     assert {path.rpartition(".")[2] for path, _, _ in COMMANDS.values()} == modules
+
+
+def test_text_that_stdout_cannot_encode_is_escaped() -> None:
+    said = [
+        "import sys, click; from ops import cli, output",
+        "@click.command()\ndef odd(): output.print_json({'a': 'ü\\udcff'}); click.echo('☃')",
+        "cli.COMMANDS['odd'] = ('__main__', 'odd', '')",
+        "sys.argv[1:] = ['odd']; cli.main()",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(said)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert json.loads(first) == {"a": "ü\udcff"}
+    assert second == "\\u2603"
