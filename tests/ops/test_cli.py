@@ -201,3 +201,22 @@ def test_text_that_stdout_cannot_encode_is_escaped() -> None:
     first, second = done.stdout.splitlines()
     assert json.loads(first) == {"a": "ü\udcff"}
     assert second == "\\u2603"
+
+
+@pytest.mark.parametrize("name", ["NOPE", "a.b", "a*", "", "ü", "a" * 64])
+def test_a_name_that_no_run_can_have_is_told_before_anything_is_tried(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    needed = {"eval": ["--data", str(tmp_path)], "site run": ["alpha", "--data", str(tmp_path)]}
+    tried = 0
+    for path, command in everything():
+        words = path.split()[1:]
+        if any(
+            param.make_metavar(docs.root_context()) in ("RUN", "RUN|FILE")
+            for param in command.params
+            if isinstance(param, click.Argument)
+        ):
+            tried += 1
+            assert run([*words, name, *needed.get(" ".join(words), [])]) == exits.USAGE, path
+            assert "no name that a run can have" in capfd.readouterr().err
+    assert tried >= 8
