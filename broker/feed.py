@@ -165,7 +165,8 @@ class Feed:
     def _take(self, message: Message) -> None:
         if message.subject.endswith(".deleted"):
             return
-        if message.status:
+        delivered = message.reply.startswith("$JS.ACK.")
+        if message.status and not delivered:  # else it is what the writer put into its headers
             self._take_status(message)
         elif (delivery := _delivery(message)) is None:
             self._problem = f"{message.reply!r} is no reply subject of JetStream"
