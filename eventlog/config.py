@@ -19,6 +19,8 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
 Share = Annotated[float, Field(ge=0, le=1)]
 
+MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
+
 
 class Section(BaseModel):
     """A table of the configuration. Unknown keys are errors: a typo must not train for a week."""
@@ -110,6 +112,11 @@ class RunConfig(Section):
         if block % batch:
             raise ValueError(
                 f"inner.batch_sequences = {batch} does not divide data.block_sequences = {block}"
+            )
+        if self.blocks_per_round > MAX_BLOCKS_PER_ROUND:
+            raise ValueError(
+                f"inner.steps = {self.inner.steps} is {self.blocks_per_round} blocks a round, at "
+                f"most are {MAX_BLOCKS_PER_ROUND}; make blocks larger or rounds shorter"
             )
         if "model_type" not in self.model:
             raise ValueError('model.model_type is missing (for example "qwen3")')

@@ -60,6 +60,7 @@ def test_a_good_configuration_is_taken_with_its_defaults() -> None:
         ({"inner": {"steps": -5}}, "steps"),
         ({"inner": {"steps": 0}}, "steps"),
         ({"inner": {"batch_sequences": 3}}, "batch_sequences = 3 does not divide .* = 8"),
+        ({"inner": {"steps": 20_002}}, "20002 is 10001 blocks a round, at most are 10000"),
         ({"target": {"rounds": 8, "epochs": 1}}, "exactly one"),
         ({"target": {}}, "exactly one"),
         ({"target": {"tokens": 0}}, "tokens"),
