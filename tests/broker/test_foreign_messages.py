@@ -9,6 +9,7 @@ import pytest
 from broker.connection import Connection
 from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
+from broker.settings import MAX_PAYLOAD_BYTES
 from tests.contract.events import tick
 from tests.contract.log_contract import collect
 
@@ -72,3 +73,19 @@ async def test_no_subject_of_a_message_stops_those_who_read(
     assert [record.sequence for record in records] == [1, 2, 3]
     assert await log.at(2) == records[1]
     assert connection.num_breaks == 0
+
+
+async def test_no_size_of_a_message_stops_those_who_read(
+    broker: BrokerServer, connection: Connection, run_name: str
+) -> None:
+    log = await JetStreamLog.create(connection, run_name)
+    await log.append("coordinator", [tick(1)], 0)
+    header = b"NATS/1.0\r\n\r\n"
+    largest = b"z" * (MAX_PAYLOAD_BYTES - len(header))
+    subject = f"atoll.{run_name}.ev.site.alpha".encode()
+    assert b'"seq":2' in await publish(broker.url, subject, header, largest)
+    await log.append("coordinator", [tick(2)], 1)
+    async with asyncio.timeout(10):
+        records = await log.read(0)
+        assert [record.sequence for record in await collect(log.follow(0), 3)] == [1, 2, 3]
+    assert [record.payload == largest for record in records] == [False, True, False]
