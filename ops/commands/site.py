@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ops.output import broker_option, say
+from ops.output import broker_option, run_name, say
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -24,7 +24,7 @@ def site() -> None:
 
 
 @site.command("run")
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @click.argument("name")
 @click.option(
     "--data",
