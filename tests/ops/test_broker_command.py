@@ -84,6 +84,6 @@ def test_a_taken_port_is_named_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("port", ["-1", "65536"])
 def test_a_port_that_there_is_not_is_usage(tmp_path: Path, port: str) -> None:
     process = serve(tmp_path / "store", "--port", port)
-    out, said = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert not (tmp_path / "store").exists()
