@@ -127,7 +127,9 @@ class HubLogic:
             return [Leave(door.GOOD, f"the run has finished: {run.reason}")]
         ended = watchdog.watch(hub, now)
         if hub.incarnation is None:
-            return ended + door.knock(hub, now) + self._flush()
+            ended += door.knock(hub, now)
+        if hub.incarnation is None:
+            return ended + self._flush()
         one = hub.view.incarnation(hub.incarnation[0])
         assert one is not None, "an admitted incarnation stays in the table"
         if one.state == "departed":
