@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,22 @@ class Outgoing:
     reply: str = ""
 
 
+class _Client(Client):
+    """The client, but for what it cannot parse: it would cut the connection at each message with
+    such a header or subject, and a stream that holds one could never be read again."""
+
+    async def _process_headers(self, headers: Any) -> Any:
+        try:
+            return await super()._process_headers(headers)
+        except Exception:
+            return None
+
+    def _build_message(self, sid: int, subject: bytes, *rest: Any) -> Any:
+        """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
+        text = re.sub("[\udc80-\udcff]", "\ufffd", subject.decode(errors="surrogateescape"))
+        return super()._build_message(sid, text.encode(), *rest)
+
+
 class Session:
     """A connected client. After `ended` is set every call raises LinkDown."""
 
@@ -60,7 +77,7 @@ class Session:
         self.max_payload_bytes = 0
         self.server_id = ""
         self.problem = "the connection was closed"
-        self._client: Any = Client()
+        self._client: Any = _Client()
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Message]] = {}

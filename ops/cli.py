@@ -8,6 +8,7 @@ something that a person can mend.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -167,4 +168,6 @@ def _say_usage(error: click.ClickException) -> None:
 
 def main() -> NoReturn:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the locale can write
     sys.exit(run())

@@ -48,8 +48,15 @@ def file_or_run(target: str) -> Path | str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object on one line of stdout. Numbers that JSON lacks (NaN, infinities) become null."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    """One object on one line of stdout. Numbers that JSON lacks (NaN, infinities) become null;
+    what stdout cannot encode is escaped as JSON does."""
+    value = _plain(value)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(value, allow_nan=False)
+    click.echo(text)
 
 
 def say(text: str) -> None:

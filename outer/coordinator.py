@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from eventlog.chain import Record
 from eventlog.errors import (
@@ -152,9 +151,8 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
-        self._unreleased = set(
-            retention.released(self._view.db)
-        )  # a predecessor may have died before it
+        # whoever led before may have died between saying and doing it
+        self._unreleased = set(retention.released(self._view.db))
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
 
@@ -293,8 +291,3 @@ class Coordinator:
         await self.workshop.blobs.release(blobs)
         self.workshop.forget(blobs)
         self._unreleased -= named
-
-
-def projection_path(folder: Path, run: str) -> Path:
-    """Where a coordinator keeps its fold of a run."""
-    return folder / f"{run}-coordinator.sqlite"

@@ -49,6 +49,14 @@ def build(
 ) -> Corpus:
     """Tokenize the sources into `directory` and open it. Raises DataInvalid, OSError."""
     options.check()
+    for source in sources:
+        if source.folder.resolve() in (directory.resolve(), *directory.resolve().parents):
+            raise DataInvalid(
+                f"{directory} lies within {source.folder}, the text that it is built from, and "
+                "would be text of the next build; name another folder"
+            )
+    if directory.exists() and not directory.is_dir():
+        raise DataInvalid(f"{directory} is no folder; name another one")
     report = progress or (lambda what, done, total: None)
     found = documents(sources, options.subset, options.heldout_every)
     data, tokenizer = _tokenizer(found, options, report)

@@ -138,6 +138,8 @@ class HubLogic:
 
     def _live(self, one: Incarnation, now: float) -> list[Action]:
         hub, held = self.hub, self.hub.held()
+        if one.state == "departing" and hub.leaving is not None and not hub.appending:
+            return self._good_bye(hub.leaving, now)
         delivery.settle(hub, held)
         self._consider_leaving(one, held, now)
         found: list[Action] = []
@@ -165,6 +167,13 @@ class HubLogic:
             hub.leaving = Leaving("drained", "the operator asked it to leave", door.GOOD)
         elif run.state == "stopping" and not any(block.state == TRAINING for block in held):
             hub.leaving = Leaving("drained", f"the run stops: {run.reason}", door.GOOD)
+
+    def _good_bye(self, leaving: Leaving, now: float) -> list[Action]:
+        """Our departure is in the log and everything delivered before it: the coordinator's answer
+        is a courtesy, and a job that ends does not wait for one that is not there."""
+        if now - self.hub.last_append < self.hub.view.timing().lease_s:
+            return []
+        return [Leave(leaving.exit_code, f"{leaving.reason}; no coordinator has answered yet")]
 
     def _consider_departing(self, held: list[Block]) -> None:
         """Say good-bye once nothing is in training and nothing trained is undelivered."""

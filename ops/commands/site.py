@@ -25,7 +25,7 @@ def site() -> None:
 
 
 @site.command("run")
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @click.argument("name")
 @click.option(
     "--data",

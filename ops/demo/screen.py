@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ from eventlog.log import EventLog
 from ops.watch import play
 from ops.watch.live import LiveView
 
-Watch = Callable[[EventLog], AsyncIterator[None]]
+Watch = Callable[[EventLog], AsyncGenerator[None, None]]
 
 
 def watcher(console: Console) -> Watch:
@@ -27,7 +27,7 @@ def watcher(console: Console) -> Watch:
 
 
 def _drawn(console: Console) -> Watch:
-    async def watch(log: EventLog) -> AsyncIterator[None]:
+    async def watch(log: EventLog) -> AsyncGenerator[None, None]:
         view = LiveView(console, log.run)
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as screen:
             async with aclosing(play.follow(log)) as beats:
@@ -42,7 +42,7 @@ def _drawn(console: Console) -> Watch:
 
 
 def _told(out: IO[str]) -> Watch:
-    async def watch(log: EventLog) -> AsyncIterator[None]:
+    async def watch(log: EventLog) -> AsyncGenerator[None, None]:
         view = LiveView(Console(file=out), log.run)
         async with aclosing(play.follow(log)) as beats:
             async for beat in beats:

@@ -7,8 +7,8 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ LIMIT_S = 900.0
 PROMPT = "def __init__(self"
 
 Say = Callable[[str], None]
-Watch = Callable[[EventLog], AsyncIterator[None]]  # shows what comes; a turn now and then
+Watch = Callable[[EventLog], AsyncGenerator[None, None]]  # shows what comes; a turn now and then
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
                 f"{initial[0].perplexity:,.0f} before training"
             )
             _begin(crew, config.name, folder / "data")
-            await _run(log, crew, folder / "data", watch)
+            await play_story(log, crew, folder / "data", watch)
             await asyncio.to_thread(crew.wait)
             version = await _version(log)
             final, text = await _evaluate(log, blobs, folder / "scratch", config, corpus, version)
@@ -139,22 +139,25 @@ def _site(run: str, name: str, data: Path) -> list[str]:
     return ["site", "run", run, name, "--data", str(data), "--threads", "1"]
 
 
-async def _run(log: EventLog, crew: Crew, data: Path, watch: Watch) -> None:
+async def play_story(log: EventLog, crew: Crew, data: Path, watch: Watch) -> None:
     """Play the story while the run runs; ends when the run has finished."""
     story, until = Story(), time.monotonic() + LIMIT_S
     with Projection(":memory:", [LeaseTable()], log.run) as projection:
-        view, shown = View(projection.db), watch(log)
-        async for _ in shown:
-            await run_projection(projection, log)
-            if (act := story.next_act(view)) is not None:
-                what, name = act
-                if what == "kill":
-                    crew.kill_site(log.run, name)
-                else:
-                    crew.start(name, _site(log.run, name, data))
-            crew.check()
-            if time.monotonic() > until:
-                raise DemoFailed(f"the run did not finish in {LIMIT_S:.0f} s; see {crew.home.root}")
+        view = View(projection.db)
+        async with aclosing(watch(log)) as shown:
+            async for _ in shown:
+                await run_projection(projection, log)
+                if (act := story.next_act(view)) is not None:
+                    what, name = act
+                    if what == "kill":
+                        crew.kill_site(log.run, name)
+                    else:
+                        crew.start(name, _site(log.run, name, data))
+                crew.check()
+                if time.monotonic() > until:
+                    raise DemoFailed(
+                        f"the run did not finish in {LIMIT_S:.0f} s; see {crew.home.root}"
+                    )
         if not story.told:
             raise DemoFailed("the run ended before the late join and the crash could be shown")
 

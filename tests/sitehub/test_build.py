@@ -207,3 +207,18 @@ def test_unigram_perplexity_is_its_closed_form(corpus: Corpus) -> None:
     assert unigram(corpus) == pytest.approx(math.exp(sum(nats) / len(nats)))
     nats = nats[:32]
     assert unigram(corpus, max_tokens=40) == pytest.approx(math.exp(sum(nats) / len(nats)))
+
+
+@pytest.mark.parametrize("inner", [".", "sub", "sub/deeper"])
+def test_no_build_within_its_own_text(tmp_path: Path, inner: str) -> None:
+    text = write_text(tmp_path / "text")
+    before = content(text)
+    with pytest.raises(DataInvalid, match="would be text of the next build"):
+        build([folder(text)], text / inner, OPTIONS)
+    assert content(text) == before
+
+
+def test_a_file_in_the_place_of_the_data_is_told_first(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(DataInvalid, match="is no folder"):
+        build([folder(write_text(tmp_path / "text"))], tmp_path / "data", OPTIONS)
