@@ -7,106 +7,19 @@ from typing import Any
 import pytest
 
 from eventlog.events import (
+    BlockStarted,
     DrainRequested,
     Heartbeat,
+    LeaseStolen,
     SiteDeparted,
     SiteDeparting,
     SiteJoined,
     VersionApplied,
 )
-from leases.states import is_void
 from sitehub import door
-from sitehub.actions import Action, Append, EndTrainer, Fetch, Leave, StartTrainer, Tell
-from sitehub.logic import HubLogic
-from sitehub.state import HubState
-from tests.support.history import ARITHMETIC, MANIFEST
-from tests.support.scenario import Scenario, name
-
-BLOCK_S, LEASE_S = 5.0, 16.0
-
-
-class Desk:
-    """A hub over a scenario's log. Appends are carried out; commands and blobs are the test's."""
-
-    def __init__(self, run: Scenario, site: str = "a", **fields: Any) -> None:
-        self.run, self.site, self.now = run, site, 100.0
-        self.logic = HubLogic(HubState(site, run.view, **fields))
-        self.hub = self.logic.hub
-        self.told: list[dict[str, Any]] = []
-        self.done: list[Action] = []
-
-    def turn(self, seconds: float = 0.0) -> list[Action]:
-        """Let time pass and the hub act until it has nothing more to do; what it did."""
-        self.now += seconds
-        found: list[Action] = []
-        num_idle = 0
-        while num_idle < 2:  # as the shell turns again by itself
-            actions = self.logic.actions(self.now)
-            num_idle = 0 if actions else num_idle + 1
-            found += actions
-            for action in actions:
-                self._do(action)
-            if any(isinstance(action, Leave | EndTrainer) for action in actions):
-                break
-        self.done += found
-        return found
-
-    def _do(self, action: Action) -> None:
-        if isinstance(action, Append):
-            for event in action.events:
-                said = self.run.says(self.site, event, self.hub.incarnation)
-                assert not is_void(said), said
-            self.logic.on_appended(len(action.events), self.run.last[0], self.now)
-        elif isinstance(action, Fetch):
-            self.logic.on_fetched(action.blob, self.now)
-        elif isinstance(action, Tell):
-            self.told.append(action.command)
-
-    def watch(self, seconds: float, **progress: Any) -> list[Action]:
-        """So much time in the hub's usual turns of half a second."""
-        found = []
-        for _ in range(int(seconds * 2)):
-            found += self.turn(0.5)
-        return found
-
-    def ready(self) -> None:
-        report = {"hardware": {}, "software": {}, "manifest_digest": MANIFEST}
-        self.logic.on_ready({**report, "arithmetic": ARITHMETIC})
-
-    def answer(self, **fields: Any) -> None:
-        """The trainer's answer to the last command."""
-        self.logic.on_answer({"did": self.told[-1]["do"], **fields}, self.now)
-
-    def hold(self, version: int) -> None:
-        """The trainer answers that it holds a version."""
-        self.answer(version=version, digest=name(f"version {version}"), seconds=0.1)
-
-    def step(self, step: int, step_s: float = 0.1) -> None:
-        report = {"step": step, "tokens": step, "tokens_per_s": 32 / BLOCK_S}
-        self.logic.on_progress({**report, "step_s": step_s, "slowest_step_s": step_s})
-
-    def trained(self, step: int) -> None:
-        """The trainer ends the block it was told to train."""
-        tag = self.told[-1]["tag"]
-        self.answer(
-            tag=tag, step=step, tokens_total=step, tokens_per_s=6.4, loss=2.0, seconds=BLOCK_S
-        )
-
-    def come_in(self) -> None:
-        """Join, be admitted, hold the newest version."""
-        self.turn()
-        self.ready()
-        self.turn()
-        join = self.run.view.waiting_joins()[0]
-        assert self.run.admit(self.site, join.token) == ""
-        self.turn()
-        self.hold(self.run.view.run().version)
-        self.turn()
-
-    def says(self, kind: type) -> list[Any]:
-        """Events of a type that it appended."""
-        appends = [action for action in self.done if isinstance(action, Append)]
-        return [event for one in appends for event in one.events if isinstance(event, kind)]
+from sitehub.actions import Action, Append, EndTrainer, Leave, StartTrainer
+from tests.support.desk import BLOCK_S, LEASE_S, Desk
+from tests.support.scenario import Scenario
 
 
 def training(**fields: Any) -> Desk:
@@ -325,3 +238,37 @@ def test_r14_who_may_come_back_ends_with_75(ticks: int, code: int) -> None:
     fields = {"incarnation": desk.run.sites["a"], "site": "a", "code": "unfit", "reason": "bad"}
     assert desk.run.decide(SiteDeparted.model_validate({**fields, "backoff_ticks": ticks})) == ""
     assert [one.code for one in desk.turn() if isinstance(one, Leave)] == [code]
+
+
+# -- R2 -------------------------------------------------------------------------------------------
+
+
+def stealing(desk: Desk, *blocks: int) -> LeaseStolen:
+    fields = {"incarnation": desk.run.sites["a"], "site": "a", "epoch": 0, "blocks": blocks}
+    return LeaseStolen.model_validate({**fields, "reason": "another site idles"})
+
+
+def test_r2_who_was_stolen_from_delivers_the_rest_at_once() -> None:
+    desk = training()
+    assert desk.run.decide(stealing(desk, 2)) == ""
+    desk.trained(1)
+    desk.turn()
+    desk.trained(2)
+    desk.turn()
+    assert desk.told[-1]["do"] == "publish"
+    assert [block.block for block in desk.hub.publication.blocks] == [0, 1]
+
+
+def test_r2_a_steal_that_overtakes_a_start_wins_and_the_block_is_not_trained() -> None:
+    desk = training()
+    (third,) = [block for block in desk.hub.held() if block.block == 2]
+    claim = BlockStarted(epoch=0, block=2, lease=third.lease)
+    desk.hub.claimed.add((0, 2, third.lease[0]))  # said, and on its way
+    assert desk.run.decide(stealing(desk, 2)) == ""
+    assert "not leased by the writer" in desk.run.says("a", claim)
+    desk.trained(1)
+    desk.turn()
+    desk.trained(2)
+    desk.turn()
+    assert [command["block"] for command in desk.told if command["do"] == "train"] == [0, 1]
+    assert desk.told[-1]["do"] == "publish"
