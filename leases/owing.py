@@ -7,6 +7,8 @@ same bounds and acts first; the coordinator counts ticks and gives it a lease mo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eventlog.config import Limits, Timing
 from leases.rows import Incarnation
 from leases.states import TRAINED, TRAINING
@@ -22,25 +24,48 @@ def progress_bound_s(limits: Limits, timing: Timing, stepped: bool, step_s: floa
     return min(longest_s, max(timing.lease_s, SLOW_STEPS * step_s)) if stepped else longest_s
 
 
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What an incarnation keeps the run waiting for. `ticks`: since when; `bound_s`: how long that
+    is allowed; `last_tick`: the last one before it is departed, a lease after the bound, in which
+    its hub acts."""
+
+    what: str
+    ticks: int
+    bound_s: float
+    last_tick: int
+
+
 def overdue(view: View, one: Incarnation) -> str:
     """Why an incarnation does not keep its lease though its hub lives; '' where it does."""
+    if one.stalled_ticks <= 2 * Timing.BASE_K:
+        return ""  # within every bound
+    owed, tick_s = owes(view, one), view.timing().tick_s
+    if owed is None or owed.ticks <= owed.last_tick:
+        return ""
+    took = f"{owed.ticks} ticks ({owed.ticks * tick_s:g} s; {owed.bound_s:g} s are allowed)"
+    return f"{owed.what}, for {took}"
+
+
+def owes(view: View, one: Incarnation) -> Owed | None:
+    """What it owes now, if anything."""
     timing, limits = view.timing(), view.config().limits
     transfer_s = max(timing.lease_s, limits.transfer_s)
+    ticks = one.stalled_ticks
     if one.version is None:
-        what, bound_s = "without a version since it was admitted", transfer_s
-        return _late(timing, one.stalled_ticks, bound_s, what)
+        return _owed(timing, "without a version since it was admitted", ticks, transfer_s)
     states = {block.state for block in view.held(one.token[0])}
     if TRAINING in states:
         if one.phase != "training":  # it fetches or applies a version before it goes on
-            return _late(timing, one.stalled_ticks, transfer_s, f"{one.phase}, with a block begun")
+            return _owed(timing, f"{one.phase}, with a block begun", ticks, transfer_s)
         stepped = one.step > 0 or one.tokens > 0
         bound_s = progress_bound_s(limits, timing, stepped, one.step_s)
-        return _late(timing, one.stalled_ticks, bound_s, "without a step in a block it trains")
+        return _owed(timing, "without a step in a block it trains", ticks, bound_s)
     if TRAINED in states and not view.has_undecided(one.token[0]):
         bound_s = transfer_s if one.phase == "publishing" else timing.lease_s
-        ticks = min(one.stalled_ticks, _past_deadline(view))
-        return _late(timing, ticks, bound_s, "past the deadline with trained blocks undelivered")
-    return ""
+        ticks = min(ticks, _past_deadline(view))
+        return _owed(timing, "past the deadline with trained blocks undelivered", ticks, bound_s)
+    return None
 
 
 def _past_deadline(view: View) -> int:
@@ -51,8 +76,5 @@ def _past_deadline(view: View) -> int:
     return max(0, view.run().ticks - round_.opened_ticks - round_.deadline_ticks)
 
 
-def _late(timing: Timing, ticks: int, bound_s: float, what: str) -> str:
-    """The reason, once so many ticks exceed the bound and a lease more, in which its hub acts."""
-    if ticks <= timing.ticks(bound_s) + timing.BASE_K:
-        return ""
-    return f"{what}, for {ticks} ticks ({ticks * timing.tick_s:g} s; {bound_s:g} s are allowed)"
+def _owed(timing: Timing, what: str, ticks: int, bound_s: float) -> Owed:
+    return Owed(what, ticks, bound_s, timing.ticks(bound_s) + timing.BASE_K)

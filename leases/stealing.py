@@ -52,10 +52,11 @@ def steals(view: View) -> list[LeaseStolen]:
     run, round_ = view.run(), view.round()
     if run.state != "running" or round_ is None or round_.state != "open":
         return []
-    idlers = _idlers(view, round_)
-    if not idlers:
+    states = _held_states(view)
+    if not any(LEASED in held for held in states.values()):
         return []
-    victims = _victims(view, {idler.one.token for idler in idlers})
+    idlers = _idlers(view, round_, states)
+    victims = _victims(view, states) if idlers else []
     by_seq = {victim.one.token[0]: victim for victim in victims}
     tick_s = view.timing().tick_s
     for _ in range(MAX_STEALS):
@@ -89,24 +90,37 @@ def _best(
     return (victim, idler) if idler.ends_s(like_s) + tick_s < victim.ends_s else None
 
 
-def _idlers(view: View, round_: Round) -> list[_Idler]:
+def _held_states(view: View) -> dict[int, dict[str, int]]:
+    """Undelivered blocks by state, of every incarnation that holds any: in one question, since a
+    thousand sites may be asked about at every event."""
+    found: dict[int, dict[str, int]] = {}
+    for seq, state, num in view.db.execute(
+        "SELECT incarnation, state, count(*) FROM blocks WHERE incarnation IS NOT NULL "
+        "GROUP BY incarnation, state"
+    ):
+        found.setdefault(seq, {})[state] = num
+    return found
+
+
+def _idlers(view: View, round_: Round, states: dict[int, dict[str, int]]) -> list[_Idler]:
     """Live sites that could train and have nothing to: they hold no block that is not trained."""
-    run, config = view.run(), view.config()
-    robbed, full = _robbed(view, round_.round), config.blocks_per_round
+    run, full = view.run(), view.config().blocks_per_round
+    robbed, silent = _robbed(view, round_.round), view.timing().lost_ticks(run.live) // 2
     found = []
     for one in view.live():
-        held = view.held(one.token[0])
+        held = states.get(one.token[0], {})
         if (
             one.state == "live"
             and not one.drain
             and one.version == run.version
             and one.token[0] not in robbed
-            and not one.silent_ticks > view.timing().lost_ticks(run.live) // 2
-            and not any(block.state in (LEASED, TRAINING) for block in held)
-            and (view.has_undecided(one.token[0]) or not held)  # else it is about to deliver
+            and one.silent_ticks <= silent
+            and not held.keys() & {LEASED, TRAINING}
+            and (not held or view.has_undecided(one.token[0]))  # else it is about to deliver
         ):
             block_s = _block_s(view, one)
-            found.append(_Idler(one, _room(view, one, block_s, full - len(held)), block_s))
+            room = _room(view, one, block_s, full - sum(held.values()))
+            found.append(_Idler(one, room, block_s))
     return found
 
 
@@ -124,17 +138,17 @@ def _room(view: View, one: Incarnation, block_s: float | None, room: int) -> int
     return min(room, int(left_s / block_s)) if block_s else min(room, int(left_s > 0))
 
 
-def _victims(view: View, idle: set[tuple[int, str]]) -> list[_Victim]:
+def _victims(view: View, states: dict[int, dict[str, int]]) -> list[_Victim]:
     """Who holds unstarted blocks, and how fast it gets through them."""
     timing, run = view.timing(), view.run()
     silent = timing.lost_ticks(run.live) // 2
     found = []
     for one in view.live():
-        held = [] if one.token in idle else view.held(one.token[0])
-        unstarted = [block for block in held if block.state == LEASED]
-        if not unstarted:
+        counts = states.get(one.token[0], {})
+        if LEASED not in counts:
             continue
-        begun = sum(block.state == TRAINING for block in held)
+        unstarted = [block for block in view.held(one.token[0]) if block.state == LEASED]
+        begun = counts.get(TRAINING, 0)
         stalled_s = one.stalled_ticks * timing.tick_s if begun else 0.0
         block_s, why = max(_block_s(view, one) or 0.0, stalled_s), ""
         if one.silent_ticks > silent:
