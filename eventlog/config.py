@@ -83,6 +83,17 @@ class Rounds(Section):
     deadline_s: Annotated[Seconds, Field(gt=0)] = 1800.0
 
 
+class Limits(Section):
+    """What is borne before somebody is given up (R10, R14). Each bound is capped, so that a typo
+    cannot let a hung site hold its blocks for ever."""
+
+    compile_s: Annotated[float, Field(gt=0, le=7200)] = 600.0  # a trainer's first step, a command
+    transfer_s: Annotated[float, Field(gt=0, le=86400)] = 1800.0  # fetch a version, store a delta
+    refusals: Positive = 3  # deltas refused in a row for their values, then the site departs
+    backoff_s: Annotated[float, Field(ge=0, le=86400)] = 120.0  # and may not join for so long
+    quarantine: Positive = 3  # refused deltas that hold a block, then it is quarantined
+
+
 class Snapshots(Section):
     """How often the whole state of a version is stored, and how far back one can recompute."""
 
@@ -104,6 +115,7 @@ class RunConfig(Section):
     inner: Inner = Inner()
     outer: Outer = Outer()
     rounds: Rounds = Rounds()
+    limits: Limits = Limits()
     snapshots: Snapshots = Snapshots()
 
     @model_validator(mode="after")

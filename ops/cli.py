@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train a small model over three sites, with a crash and a late join; audit it.",
     ),
-    "run": ("ops.commands.run", "run", "Create, list, show and stop runs."),
+    "run": ("ops.commands.run", "run", "Create, list and show runs; pause, resume and stop one."),
     "coordinate": (
         "ops.commands.coordinate",
         "coordinate",

@@ -174,7 +174,7 @@ class Coordinator:
 
     def _due_tick(self) -> list[Event]:
         run, now = self._view.run(), self.clock()
-        if not run.live:
+        if not run.live and not self._view.backs_off():
             self._next_tick = now + self._view.timing().tick_s
             return []
         if now < self._next_tick:

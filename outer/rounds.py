@@ -21,8 +21,10 @@ from eventlog.log import MAX_BATCH
 from leases import policy
 from leases.blocks import weights
 from leases.progress import target_reached
+from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
 from leases.states import LEASED
+from leases.stealing import steals
 from leases.view import View
 from outer.facts import Facts, Verdict
 from outer.keeping import finishing, saving
@@ -123,10 +125,7 @@ def quotas(members: list[Incarnation], full: int) -> list[int]:
     """Blocks for each, in proportion to its rate; the fastest, and who has no rate yet, get H's
     worth; each at least one."""
     fastest = max((one.tokens_per_s for one in members), default=0.0)
-    return [
-        max(1, int(full * (one.tokens_per_s / fastest))) if one.tokens_per_s else full
-        for one in members
-    ]
+    return [policy.quota_of(one, fastest, full) for one in members]
 
 
 def expected(view: View, round_: Round) -> list[Incarnation]:
@@ -231,11 +230,13 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or policy.joins(view)
         or refusals(view, facts)
         or committing(view, facts)
+        or list(quarantines(view))
         or policy.epochs(view)
         or saving(view, facts)
         or finishing(view, facts)
         or closing(view, facts)
         or opening(view)
         or list(policy.grants(view))
+        or list(steals(view))
     )
     return decided[:MAX_BATCH]

@@ -64,6 +64,11 @@ class Handover:
             with suppress(OSError):
                 await async_write(self._writer, command)
 
+    def kill(self) -> None:
+        """End a trainer that hangs, at once; `on_gone` follows."""
+        if self._handle is not None:
+            self._handle.kill()
+
     async def stop(self) -> None:
         """End the trainer: told to exit, then killed."""
         handle, self._handle = self._handle, None

@@ -32,7 +32,17 @@ from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
 from leases.table import LeaseTable
 from leases.view import View
-from sitehub.actions import Action, Append, Drop, Fetch, Leave, StartTrainer, Store, Tell
+from sitehub.actions import (
+    Action,
+    Append,
+    Drop,
+    EndTrainer,
+    Fetch,
+    Leave,
+    StartTrainer,
+    Store,
+    Tell,
+)
 from sitehub.handover import Handover
 from sitehub.logic import HubLogic
 from sitehub.state import HubState
@@ -53,6 +63,7 @@ class Hub:
     data: Path
     num_threads: int = 1
     walltime_end: float | None = None
+    successor: bool = False
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
     logic: HubLogic = field(init=False)
@@ -96,6 +107,7 @@ class Hub:
                     View(self._projection.db),
                     walltime_end=self.walltime_end,
                     predecessor=self._recorded(),
+                    successor=self.successor,
                 )
             )
             self._handover = Handover(
@@ -143,6 +155,9 @@ class Hub:
         match action:
             case StartTrainer():
                 self._start(self._start_trainer())
+            case EndTrainer(reason):
+                self.say(reason)
+                self._handover.kill()
             case Tell(command):
                 self._start(self._handover.tell(command))
             case Append(events):

@@ -1,4 +1,4 @@
-"""`atoll run`: create a run from a TOML file, list, show and stop runs."""
+"""`atoll run`: create a run from a TOML file, list and show runs, pause, resume and stop one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def run() -> None:
-    """Create, list, show and stop runs.
+    """Create, list and show runs; pause, resume and stop one.
 
     A run trains one model up to its target: one log on the broker, one configuration, one data
     manifest. Sites join and leave it as they like.
@@ -158,6 +158,44 @@ def stop(name: str, reason: str, broker: str | None) -> None:
 
     sequence = asyncio.run(_request(name, broker, RunStopped(reason=reason)))
     say(f"asked for at sequence {sequence}; watch it end: atoll watch {name}")
+
+
+@run.command()
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.option(
+    "--reason",
+    default="the operator paused it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
+@broker_option
+def pause(name: str, reason: str, broker: str | None) -> None:
+    """Let a run rest: no new blocks and no new rounds.
+
+    Started blocks are finished and delivered, and the open round is merged if it has a delta. Sites
+    and coordinator stay, and go on at once when the run is resumed.
+    """
+    from eventlog.events import RunPaused
+
+    sequence = asyncio.run(_request(name, broker, RunPaused(reason=reason)))
+    say(f"paused at sequence {sequence}; go on: atoll run resume {name}")
+
+
+@run.command()
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.option(
+    "--reason",
+    default="the operator resumed it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
+@broker_option
+def resume(name: str, reason: str, broker: str | None) -> None:
+    """Go on with a paused run."""
+    from eventlog.events import RunResumed
+
+    sequence = asyncio.run(_request(name, broker, RunResumed(reason=reason)))
+    say(f"resumed at sequence {sequence}; see it go on: atoll watch {name}")
 
 
 async def _request(name: str, broker: str | None, event: Any) -> int:
