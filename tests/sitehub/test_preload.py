@@ -121,4 +121,5 @@ def test_a_socket_fits_also_where_the_temporary_folder_has_a_long_path(
     folder = socket_folder("atoll-test-")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "preload.part"))
+        assert (folder / "preload.part").is_socket()
     shutil.rmtree(folder)
