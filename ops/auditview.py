@@ -129,7 +129,9 @@ def _voids(console: Console, found: Findings) -> None:
     if not found.void:
         console.print("No event is void.")
         return
-    console.print(f"{len(found.void):,} events are void: recorded, without effect.")
+    num = len(found.void)
+    what = "1 event is" if num == 1 else f"{num:,} events are"
+    console.print(f"{what} void: recorded, without effect.")
     kinds = Counter((one.type, _VARYING.sub("…", one.why)) for one in found.void)
     for (kind, why), num in kinds.most_common(_MAX_LINES):
         console.print(f"  {num:>5,} × {escape(kind)}: {escape(why)}")
