@@ -33,11 +33,15 @@ def demo(folder: Path | None, as_json: bool) -> None:
 
     from ops import exits
     from ops.demo import screen, stage
+    from ops.demo.processes import DemoFailed
     from ops.home import Home
 
     folder = folder or Home.find().root / time.strftime("demo-%Y%m%d-%H%M%S")
     console = Console(stderr=as_json, highlight=False)
-    stage.prepare(folder)
+    try:
+        stage.prepare(folder)
+    except DemoFailed as error:
+        raise click.UsageError(str(error)) from error
     outcome = asyncio.run(
         stage.play(
             folder.absolute(),
