@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from leases.findings import Findings, Share
 from leases.life import Life
+from ops.terminal import Console
 
 if TYPE_CHECKING:
     from outer.verify import Deep

@@ -19,6 +19,7 @@ from sitehub.sources import DataInvalid, Document, Source, SourceDigest, documen
 from sitehub.tokenfiles import DType, TokenWriter, dtype_for, write_file
 
 Progress = Callable[[str, int, int], None]  # (what is done, documents done, documents in all)
+MAX_VOCAB = 1 << 20  # larger than any in use; the library that trains one aborts on memory
 _BATCH_DOCUMENTS = 64  # encoded together; bounds memory
 
 
@@ -39,6 +40,8 @@ class Options:
         for name, least in (("sequence_tokens", 1), ("subset", 1), ("heldout_every", 2)):
             if getattr(self, name) < least:
                 raise DataInvalid(f"{name} = {getattr(self, name)}: give {least} or more")
+        if self.vocab_size > MAX_VOCAB:
+            raise DataInvalid(f"vocab_size = {self.vocab_size}: give {MAX_VOCAB} or less")
 
 
 def build(

@@ -28,7 +28,11 @@ def broker() -> None:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address it listens on.")
 @click.option(
-    "--port", default=0, help="The port; by default the one it had before, else a free one."
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="The port; by default the one it had before, else a free one.",
 )
 @json_option
 def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, suppress
@@ -36,7 +36,7 @@ from sitehub import build, sources
 from sitehub.corpus import Corpus, unigram
 from sitehub.evaluate import Evaluation, evaluate, sample
 from sitehub.model import build_model, load_into
-from sitehub.spawn import PRELOAD_VARIABLE, start_preload
+from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
 CONFIG = Path(__file__).parent.parent / "configs" / "demo.toml"
 SUBSET = 8  # every eighth file of the standard library: an epoch closes within the demo
@@ -67,12 +67,13 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
     """
     began, home = time.monotonic(), Home(folder.absolute())
     with ExitStack() as stack:
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="atoll-demo-"))
+        sockets = socket_folder("atoll-demo-")
+        stack.callback(shutil.rmtree, sockets, ignore_errors=True)
         say("starting a broker, building the data, importing the libraries once for all sites")
         server = stack.enter_context(
             BrokerServer(ServerSettings(home.broker), die_with_parent=True)
         )
-        preload_socket = Path(sockets) / "preload"
+        preload_socket = sockets / "preload"
         preload, corpus = await asyncio.gather(
             asyncio.to_thread(start_preload, preload_socket, home.process_log("preload")),
             asyncio.to_thread(_build, folder / "data"),
@@ -82,7 +83,14 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
             f"{corpus.manifest.training.num_tokens:,} tokens of the Python standard library's "
             f"source; broker at {server.url}"
         )
-        crew = Crew(home, {PRELOAD_VARIABLE: str(preload_socket), "ATOLL_BROKER": server.url})
+        crew = Crew(
+            home,
+            {
+                PRELOAD_VARIABLE: str(preload_socket),
+                "ATOLL_BROKER": server.url,
+                "TMPDIR": str(sockets),  # what killed sites leave goes with the demo
+            },
+        )
         stack.callback(crew.end)
         async with await connect(server.url, name="demo") as connection:
             config = configure.load(CONFIG)

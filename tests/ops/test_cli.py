@@ -220,3 +220,21 @@ def test_a_name_that_no_run_can_have_is_told_before_anything_is_tried(
             assert run([*words, name, *needed.get(" ".join(words), [])]) == exits.USAGE, path
             assert "no name that a run can have" in capfd.readouterr().err
     assert tried >= 8
+
+
+def test_a_reader_that_goes_away_is_no_failed_check() -> None:
+    said = [
+        "import click; from ops import cli; from ops.terminal import Console",
+        "@click.command()\ndef long():\n for _ in range(99999): Console().print('line')",
+        "cli.COMMANDS['long'] = ('__main__', 'long', '')",
+        "cli.sys.argv[1:] = ['long']; cli.main()",
+    ]
+    program = [sys.executable, "-c", "\n".join(said)]
+    with subprocess.Popen(
+        program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None and writer.stderr is not None
+        assert writer.stdout.readline() == b"line\n"
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+    assert writer.returncode == exits.INTERRUPTED

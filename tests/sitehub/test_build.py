@@ -168,6 +168,7 @@ def test_first_difference_names_the_cause_before_its_effects(
     ("options", "named"),
     [
         (Options(vocab_size=100), "vocab_size = 100"),
+        (Options(vocab_size=10**11), "vocab_size = 10+: give 1048576 or less"),
         (Options(sequence_tokens=0), "sequence_tokens = 0"),
         (Options(subset=0), "subset = 0"),
         (Options(sequence_tokens=100_000, vocab_size=300), "fewer than one sequence"),
