@@ -256,3 +256,12 @@ def test_r14_refusals_for_other_reasons_suspect_nobody() -> None:
     for _ in range(4):
         assert run.refuse(run.work("a", 5), "a", code="blob") == ""
     assert quarantines(run.view) == [] and policy.departures(run.view) == []
+
+
+def test_r10_blocks_that_wait_behind_an_undecided_delta_owe_nothing() -> None:
+    run = story()
+    run.says("a", run.completing(0))
+    run.deliver("a", 0)
+    run.train("a", 1)  # it goes on while the first is undecided
+    assert run.states(0, 1) == ["delivered", "trained"]
+    assert ticks(run, 20 + 20 * LEASE, 1, "waiting") == []
