@@ -29,12 +29,14 @@ def test_every_line_to_type_is_taken(
     (tmp_path / "tokens").mkdir()
     (tmp_path / "ops").symlink_to(ROOT / "ops")
     monkeypatch.chdir(tmp_path)
-    context, command = click.Context(root), root
+    context = root.make_context("atoll", list(words))  # a command remembers its first one's help
+    command: click.Command = root
     while isinstance(command, click.Group):
         found = command.get_command(context, words[0])
         assert found is not None, f"no command {words[0]!r}"
         command, words = found, words[1:]
-    context = command.make_context(command.name, list(words))
+        context = click.Context(command, parent=context)
+    context = command.make_context(command.name, list(words), parent=context)
     if "overrides" in context.params:
         assert load(context.params["config"], context.params["overrides"]).name == "mine"
 
