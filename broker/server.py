@@ -215,6 +215,6 @@ def _free(host: str, wish: object) -> int:
                 if isinstance(port, int):
                     probe.bind((host, port))
                     return int(probe.getsockname()[1])
-            except OSError:
-                continue
-    raise BrokerUnfit(f"no port of {host} is free")
+            except OSError as error:
+                why = error.strerror or str(error)
+    raise BrokerUnfit(f"nothing can listen on {host}: {why}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Session:
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
             await session.close()
             known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
-            raise LinkDown(known or str(error) or "no answer in time") from error
+            raise LinkDown(known or _words(error)) from error
         except BaseException:
             await end_task(connecting)
             await session.close()
@@ -180,7 +181,7 @@ class Session:
 
     async def _connect(self, urls: Sequence[str], name: str) -> None:
         async def on_error(error: Exception) -> None:
-            self.problem = str(error) or type(error).__name__
+            self.problem = _words(error)
 
         async def on_closed() -> None:
             self._end()
@@ -277,3 +278,12 @@ async def end_task(task: asyncio.Future[Any]) -> None:
 def _message(raw: Any) -> Message:
     headers = {str(getattr(key, "value", key)): str(v) for key, v in (raw.headers or {}).items()}
     return Message(str(raw.subject), str(raw.reply), headers, bytes(raw.data))
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without the numbers and addresses that an OSError carries along."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error) or (
+        "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    )

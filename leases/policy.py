@@ -257,9 +257,11 @@ def _grant_events(
         blocks = [block for e, block in share if e == epoch]
         for first in range(0, len(blocks), MAX_BLOCKS_PER_GRANT):
             some = tuple(blocks[first : first + MAX_BLOCKS_PER_GRANT])
-            reason = f"{len(some)} blocks towards its quota in round {round_}"
+            plural = "s" * (len(some) != 1)
+            reason = f"{len(some)} block{plural} towards its quota in round {round_}"
             if late:
-                reason = f"{len(some)} of the {late} blocks that round {round_} has time for"
+                some_of = f"{len(some)} of the {late} block{'s' * (late != 1)}"
+                reason = f"{some_of} that round {round_} has time for"
             events.append(
                 LeaseGranted(
                     incarnation=one.token,

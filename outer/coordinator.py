@@ -200,7 +200,8 @@ class Coordinator:
                 await self._fold_next(1.0)
             return None
         except LogUnavailable as error:
-            self.say(f"{error}; claiming a new term when it answers")
+            away = str(error).removesuffix("; try again")
+            self.say(f"{away}; claiming a new term when it answers")
             self._term = None  # what became of the append shows in the log
             await asyncio.sleep(RETRY_S)
             return None

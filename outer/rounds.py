@@ -190,7 +190,8 @@ def _close_reason(view: View, round_: Round, deltas: list[Delta]) -> str:
     run, missing = view.run(), expected(view, round_)
     names = ", ".join(one.site for one in missing)
     if not missing:
-        return f"all {len(deltas)} expected deltas are in"
+        many = f"all {len(deltas)} expected deltas are in"
+        return many if len(deltas) != 1 else "the one expected delta is in"
     if run.ticks - round_.opened_ticks >= round_.deadline_ticks:
         return f"the deadline of {round_.deadline_ticks} ticks is over; without {names}"
     quorum = quorum_ticks(round_, deltas, run.live)

@@ -209,6 +209,8 @@ def _no_more_expected(run: Run, round_: Round, deltas: list[Delta]) -> Wait:
     who = f"round {round_.round}"
     if deltas:
         what = f"has all {len(deltas)} expected deltas: they are checked"
+        if len(deltas) == 1:
+            what = "has the one expected delta: it is checked"
         return Wait(who, what, "until the cut is made")
     if run.state != "running":
         return Wait(who, "has no delta and stays open", "until the run goes on or ends")

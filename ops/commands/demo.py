@@ -31,12 +31,16 @@ def demo(folder: Path | None, as_json: bool) -> None:
     """
     from ops import exits
     from ops.demo import screen, stage
+    from ops.demo.processes import DemoFailed
     from ops.home import Home
     from ops.terminal import Console
 
     folder = folder or Home.find().root / time.strftime("demo-%Y%m%d-%H%M%S")
     console = Console(stderr=as_json, highlight=False)
-    stage.prepare(folder)
+    try:
+        stage.prepare(folder)
+    except DemoFailed as error:
+        raise click.UsageError(str(error)) from error
     outcome = asyncio.run(
         stage.play(
             folder.absolute(),

@@ -26,7 +26,13 @@ def run() -> None:
 @run.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--data", metavar="DIR", help="The data, in place of the configuration's data.path.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a value; may be given again.",
+)
 @broker_option
 @json_option
 def create(
@@ -121,14 +127,14 @@ def show(name: str, broker: str | None, as_json: bool) -> None:
     if as_json:
         print_json(summary | {"config": config})
         return
-    for key, value in summary.items():
-        click.echo(
-            f"{key.replace('_', ' '):20} {value:,}"
-            if isinstance(value, int)
-            else f"{key.replace('_', ' '):20} {value}"
-        )
-    for key, value in _flat(config):
-        click.echo(f"{key:28} {value}")
+    rows = [
+        (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or "-")
+        for key, value in summary.items()
+    ]
+    rows += _flat(config)
+    width = max(len(key) for key, _ in rows)
+    for key, value in rows:
+        click.echo(f"{key:{width}}  {value}")
 
 
 async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -157,7 +163,7 @@ def stop(name: str, reason: str, broker: str | None) -> None:
     from eventlog.events import RunStopped
 
     sequence = asyncio.run(_request(name, broker, RunStopped(reason=reason)))
-    say(f"asked for at sequence {sequence}; watch it end: atoll watch {name}")
+    say(f"asked run {name} to stop (event #{sequence}); see it end: atoll watch {name}")
 
 
 @run.command()
@@ -216,7 +222,7 @@ def _summary(view: View) -> dict[str, Any]:
         "version": one.version,
         "round": one.round,
         "tokens": one.merged_tokens,
-        "live_sites": one.live,
+        "live_sites": 0 if one.state == "finished" else one.live,  # none says good-bye then
         "num_parameters": one.num_parameters,
         "coordinator": one.holder,
         "term": one.term,

@@ -65,9 +65,8 @@ def summary(console: Console, facts: dict[str, Any], text: str, findings: Any) -
         "rounds, tokens": f"{facts['rounds']} rounds, {facts['tokens']:,} tokens, "
         f"{facts['epochs_closed']} whole epoch{'s' * (facts['epochs_closed'] != 1)}",
         "sites": f"{facts['sites']}; {facts['departures']} departed, "
-        f"{facts['late_joins']} joined late, {facts['blocks_reclaimed']} blocks reclaimed",
+        f"{facts['late_joins']} admitted in mid-run, {facts['blocks_reclaimed']} blocks reclaimed",
         "audit": _verdict(findings),
-        "log": facts["log_file"],
         "time": f"{facts['seconds']:.0f} s",
     }
     for name, value in rows.items():
@@ -97,6 +96,8 @@ def next_steps(console: Console, folder: Path, log_file: Path) -> None:
         (f"{atoll} log show {log_file} | less", "read what happened"),
         (f"ATOLL_HOME={folder} {atoll} broker serve", "serve the run again, for run show, eval"),
     )
+    console.print(Text("the exported log", style="bold"))
+    console.print(Text(f"  {log_file}"), soft_wrap=True, highlight=False)
     console.print(Text("try next", style="bold"))
     for command, why in lines:
         console.print(Text(f"  {command}"), soft_wrap=True, highlight=False)

@@ -27,7 +27,7 @@ from leases.table import LeaseTable
 from leases.view import View
 from ops import configure, founding
 from ops.demo.processes import Crew, DemoFailed
-from ops.demo.story import FIRST, KILLED, Story
+from ops.demo.story import FIRST, KILLED, Story, told
 from ops.folded import request
 from ops.home import Home
 from ops.logfile import export
@@ -103,7 +103,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
                 f"{initial[0].perplexity:,.0f} before training"
             )
             _begin(crew, config.name, folder / "data")
-            await play_story(log, crew, folder / "data", watch)
+            await play_story(log, crew, folder / "data", watch, say)
             await asyncio.to_thread(crew.wait)
             version = await _version(log)
             final, text = await _evaluate(log, blobs, folder / "scratch", config, corpus, version)
@@ -147,8 +147,8 @@ def _site(run: str, name: str, data: Path) -> list[str]:
     return ["site", "run", run, name, "--data", str(data), "--threads", "1"]
 
 
-async def play_story(log: EventLog, crew: Crew, data: Path, watch: Watch) -> None:
-    """Play the story while the run runs; ends when the run has finished."""
+async def play_story(log: EventLog, crew: Crew, data: Path, watch: Watch, say: Say) -> None:
+    """Play the story while the run runs, and say what it does; ends when the run has finished."""
     story, until = Story(), time.monotonic() + LIMIT_S
     with Projection(":memory:", [LeaseTable()], log.run) as projection:
         view = View(projection.db)
@@ -157,6 +157,7 @@ async def play_story(log: EventLog, crew: Crew, data: Path, watch: Watch) -> Non
                 await run_projection(projection, log)
                 if (act := story.next_act(view)) is not None:
                     what, name = act
+                    say(f"demo: {told(what, name)}")
                     if what == "kill":
                         crew.kill_site(log.run, name)
                     else:

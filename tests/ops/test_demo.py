@@ -27,6 +27,6 @@ async def test_the_view_is_closed_before_a_failure_is_told(tmp_path: Path) -> No
     crew = Crew(Home(tmp_path), {})
     crew.start("alpha", ["no-such-command"])
     with pytest.raises(DemoFailed, match="alpha ended with code 2"):
-        await play_story(MemoryLog("demo"), crew, tmp_path, watch)
+        await play_story(MemoryLog("demo"), crew, tmp_path, watch, print)
     assert closed == ["demo"]
     crew.end()

@@ -99,7 +99,7 @@ def test_a_round_opens_for_undecided_deltas_with_nobody_live_and_merges_them() -
     (event,) = opening(run.view)
     assert event.quotas == () and "nobody" in event.reason
     assert run.decide(event) == ""
-    assert close_reason(run) == "all 1 expected deltas are in"
+    assert close_reason(run) == "the one expected delta is in"
 
 
 def test_r13_a_round_closes_when_all_expected_deltas_are_in() -> None:
@@ -122,7 +122,7 @@ def test_r13_who_departs_is_no_longer_expected() -> None:
     run.grant("a", 0, 1)
     run.work("b", 2)
     run.depart("a")
-    assert close_reason(run) == "all 1 expected deltas are in"
+    assert close_reason(run) == "the one expected delta is in"
 
 
 def test_r13_a_round_closes_at_quorum_and_grace() -> None:
