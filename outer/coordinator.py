@@ -62,6 +62,7 @@ class Coordinator:
     breaks: Callable[[], int] = lambda: 0
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda _: None
+    pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     merged: RoundCommitted | None = None
     saved: list[SnapshotSaved] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Coordinator:
     _jobs: Jobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._writer = Writer(self.log, COORDINATOR, chained=True)
+        self._writer = self.pen(self.log, COORDINATOR, chained=True)
         self._view = View(self.projection.db)
         self._jobs = Jobs(self.say, lambda: self._feed.notify())
 
@@ -152,9 +153,8 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
-        self._unreleased = set(
-            retention.released(self._view.db)
-        )  # a predecessor may have died before it
+        # a predecessor may have died before it removed what it had released
+        self._unreleased = set(retention.released(self._view.db))
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
 
