@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -34,12 +34,20 @@ class View:
     """Read access to a projection of the lease table."""
 
     db: sqlite3.Connection
+    _kept: tuple[int, Run] | None = field(default=None, compare=False)  # while nothing is written
 
     def exists(self) -> bool:
         """Whether RunCreated is folded."""
         return bool(self._one("SELECT created_seq IS NOT NULL FROM run")[0])
 
     def run(self) -> Run:
+        """The run's own row: asked for often, so it is read once between two writes."""
+        written = self.db.total_changes
+        if self._kept is None or self._kept[0] != written:
+            self._kept = (written, self._run())
+        return self._kept[1]
+
+    def _run(self) -> Run:
         row = self._one(
             "SELECT name, state, reason, read_only, term, holder, term_ticks, ticks, decision_seq, "
             "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "

@@ -32,6 +32,7 @@ from sitehub.hub import Hub
 if TYPE_CHECKING:
     from ops.simulate.world import World
 
+KILLED = -9
 RETRY_S = 3.0  # after an exit that asks to be tried again
 
 
@@ -114,7 +115,7 @@ class Machine:
     def _ended(self, task: asyncio.Task[int | None]) -> None:
         if self.world.over:
             return
-        code, restart_s, self.restart_s = 0, self.restart_s, RETRY_S
+        code, restart_s, self.restart_s = KILLED, self.restart_s, RETRY_S
         if not task.cancelled():
             error = task.exception()
             code = self._code(error) if error else (task.result() or 0)
