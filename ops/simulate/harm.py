@@ -181,7 +181,9 @@ def _stop_and_go(world: World, whom: Machine | None, fault: Fault) -> None:
     _done(world, fault)
 
     def go() -> None:
-        if not world.finished() and world.history.restored is None:
+        if world.history.restored is not None:  # the operator finds that the log is damaged
+            world.later(10.0, go)
+        elif not world.finished():
             world.operator(RunResumed(reason="a simulated operator asks"))
 
     world.later(fault.duration_s, go)

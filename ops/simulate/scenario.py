@@ -39,7 +39,8 @@ class Site(Table):
     joins_s: tuple[Seconds, ...] = (0.0,)  # when it comes
     every_s: Seconds = 0.0  # the n-th of `count` comes n times this later
     stays_s: Seconds | None = None  # its job's walltime; None: without end
-    requeue_s: Seconds | None = 5.0  # from a job's end to the next one's start; None: none comes
+    returns: bool = True  # whether a job that has ended is followed by another
+    requeue_s: Seconds = 5.0  # from a job's end to the next one's start
 
 
 class Told(Table):

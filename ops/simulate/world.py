@@ -87,7 +87,7 @@ class World:
                 rate = rate_of(kind.steps_per_s, kind.spread, self.chance)
                 site = SiteMachine(self, name, rate, kind.start_s)
                 site.stays_s = kind.stays_s
-                site.requeue_s = kind.requeue_s
+                site.requeue_s = kind.requeue_s if kind.returns else None
                 self.sites.append(site)
                 for at_s in kind.joins_s:
                     self.loop.outside(at_s + number * kind.every_s, self._come, site)
