@@ -31,23 +31,21 @@ _VERSION = (
 
 @dataclass(slots=True)
 class View:
-    """Read access to a projection of the lease table."""
+    """Read access to a projection of the lease table.
+
+    The same question is asked many times between two events, so answers are kept until something
+    is written by this connection, which therefore must be the database's only one.
+    """
 
     db: sqlite3.Connection
-    _kept: tuple[int, Run] | None = field(default=None, compare=False)  # while nothing is written
+    _kept: dict[object, list[Any]] = field(default_factory=dict, compare=False, repr=False)
+    _written: int = field(default=-1, compare=False, repr=False)
 
     def exists(self) -> bool:
         """Whether RunCreated is folded."""
         return bool(self._one("SELECT created_seq IS NOT NULL FROM run")[0])
 
     def run(self) -> Run:
-        """The run's own row: asked for often, so it is read once between two writes."""
-        written = self.db.total_changes
-        if self._kept is None or self._kept[0] != written:
-            self._kept = (written, self._run())
-        return self._kept[1]
-
-    def _run(self) -> Run:
         row = self._one(
             "SELECT name, state, reason, read_only, term, holder, term_ticks, ticks, decision_seq, "
             "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "
@@ -279,10 +277,18 @@ class View:
         return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
 
     def _one(self, sql: str, *arguments: object) -> Any:
-        return self.db.execute(sql, arguments).fetchone()
+        rows = self._all(sql, *arguments)
+        return rows[0] if rows else None
 
     def _all(self, sql: str, *arguments: object) -> list[Any]:
-        return self.db.execute(sql, arguments).fetchall()
+        if self._written != self.db.total_changes:
+            self._kept.clear()
+            self._written = self.db.total_changes
+        key = (sql, arguments)
+        rows = self._kept.get(key)
+        if rows is None:
+            rows = self._kept[key] = self.db.execute(sql, arguments).fetchall()
+        return rows
 
 
 @lru_cache(maxsize=8)

@@ -99,9 +99,7 @@ def _show(outcome: Outcome) -> None:
         click.echo(f"{key.replace('_', ' '):20s} {value}")
 
 
-def _explain(
-    found: Scenario, name: str, seed: int, outcome: Outcome | None, shrink: bool
-) -> None:
+def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shrink: bool) -> None:
     """The shortened story of a failure, on stderr."""
     from ops.simulate import many
 

@@ -240,7 +240,7 @@ def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
 
 
 _OF_ALL = ("stop and go", "wall clock", "log back", "more")
-_HARM: dict[str, Callable] = {  # type: ignore[type-arg]
+_HARM: dict[str, Callable] = {
     "crash": _crash,
     "trainer": _trainer,
     "hang": _hang,

@@ -128,7 +128,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Call later as part of the world, not of the process that asks for it."""
         super().call_at(self._now + delay_s, callback, *args, context=contextvars.Context())
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> asyncio.Future[Any]:
         """See asyncio; the work runs in this thread, a moment of virtual time later."""
         future = self.create_future()
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from eventlog.blobs import digest_file
 from eventlog.chain import Record
 from eventlog.codec import pack
 from eventlog.errors import LogDamaged
@@ -18,7 +19,6 @@ from ops.simulate.network import History, Network, finish
 from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine, rate_of
 from ops.simulate.scenario import Scenario
 from ops.simulate.watcher import Watcher
-from eventlog.blobs import digest_file
 from sitehub.rehearsal import arithmetic, save_initial
 
 EPOCH_NS = 1_700_000_000_000_000_000  # where all wall clocks begin
@@ -178,6 +178,8 @@ class World:
     def quiet_at(self, faults: Sequence[Fault]) -> float:
         """When the last fault is over."""
         joins = [
-            at_s + kind.every_s * kind.count for kind in self.scenario.sites for at_s in kind.joins_s
+            at_s + kind.every_s * kind.count
+            for kind in self.scenario.sites
+            for at_s in kind.joins_s
         ]
         return max([*joins, *(fault.at_s + fault.duration_s for fault in faults)], default=0.0)

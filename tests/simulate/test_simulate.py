@@ -78,7 +78,7 @@ def test_every_fault_is_really_done_to_somebody_and_breaks_nothing(kind: str) ->
 
 
 def test_a_crash_costs_blocks_and_a_good_departure_costs_none() -> None:
-    crash = one("crash", number=0)
+    crash = one("crash", number=0, duration_s=2.0)  # it names its predecessor, which is replaced
     assert [departure["code"] for departure in crash.departures] == ["replaced"]
     assert crash.blocks_reclaimed >= 1
     assert crash.reclaimed_started + crash.reclaimed_unstarted == crash.blocks_reclaimed
