@@ -22,6 +22,7 @@ from ops.simulate.loop import VirtualLoop
 TIMEOUT_S = 2.0  # after which an append without an answer is given up
 NOTICE_S = 5.0  # within which a connected reader notices that the log went back
 REPULL_S = 1.0  # after which a reader asks again for what did not come
+ANY = ""
 DELIVERIES = ("lost", "delayed", "duplicated", "reordered")
 
 
@@ -33,18 +34,30 @@ class History(MemoryLog):
         self.on_stored: Callable[[list[Record]], None] = lambda _: None
         self.generation = 0  # how often the log went back, or was restored
         self.restored: list[Record] | None = None  # what a log that went back had held
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # readers by what they read
 
     def _store(self, records: list[Record]) -> None:
         super()._store(records)
         self.on_stored(records)
+        for subject in {record.subject: None for record in records}:
+            self._notify(subject)
 
     def all(self) -> list[Record]:
         """Every record, in order."""
         return list(self._records)
 
-    def news(self) -> asyncio.Event:
-        """Set once something may have changed."""
-        return self._news
+    async def news(self, subjects: Sequence[str] | None) -> None:
+        """Wait until there may be something new on these subjects (None: on any)."""
+        future = asyncio.get_running_loop().create_future()
+        for subject in subjects or (ANY,):
+            self._waiting.setdefault(subject, []).append(future)
+        await future
+
+    def _notify(self, *subjects: str) -> None:
+        for subject in (*subjects, ANY):
+            for future in self._waiting.pop(subject, ()):
+                if not future.done():
+                    future.set_result(None)
 
     def last_of(self, subject: str) -> int:
         """The subject's last sequence."""
@@ -57,7 +70,7 @@ class History(MemoryLog):
         for record in self._records:
             self._index.add(record.subject)
         self.generation += 1
-        self._wake()
+        self._notify(*list(self._waiting))
 
 
 class Network:
@@ -177,8 +190,7 @@ class Client:
                 self._check(after)
             sent = await self._history.read(after, subjects=subjects, limit=FOLLOW_BATCH)
             if not sent:
-                news = self._history.news()
-                await news.wait()
+                await self._history.news(subjects)
                 continue
             raw, late_s = self._transmit(list(enumerate(sent)))
             await asyncio.sleep(late_s)
@@ -208,7 +220,7 @@ class Client:
             elif kind == "delayed":
                 late_s += chance.uniform(0.2, 6.0)
             elif kind == "duplicated":
-                messages = messages + [chance.choice(messages)]
+                messages = [*messages, chance.choice(messages)]
             else:
                 chance.shuffle(messages)
         return messages, late_s

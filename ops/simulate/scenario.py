@@ -1,4 +1,4 @@
-"""A scenario: a run, its sites, and what may go wrong, as a TOML file; each field explained here."""
+"""A scenario: a run, its sites, and what may go wrong, as a TOML file, field by field."""
 
 from __future__ import annotations
 

@@ -57,13 +57,9 @@ def test_a_broken_rule_is_caught(name: str, tmp_path: Path) -> None:
     text = (tmp_path / file).read_text()
     assert text.count(old) == 1, "the rule is no longer written so"
     (tmp_path / file).write_text(text.replace(old, new))
-    num = str(num_seeds)
+    options = ["simulate", "nightmare", "--no-shrink", "--json"]
     done = subprocess.run(
-        [
-            sys.executable,
-            *["-m", "ops", "simulate", "nightmare", "--no-shrink", "--json", "--seeds"],
-            num,
-        ],
+        [sys.executable, "-m", "ops", *options, "--seeds", str(num_seeds)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
