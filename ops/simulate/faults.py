@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 KINDS = {
     "crash": "hub and trainer of a site die, and come back after a while",
+    "gone": "hub and trainer of a site die, and never come back, unless nobody else would be left",
     "trainer": "a trainer dies under its living hub",
     "hang": "a trainer stands still under its living hub",
     "slow": "a trainer is slower for a while",

@@ -45,6 +45,15 @@ def _crash(world: World, whom: Machine, fault: Fault) -> None:
     whom.kill(fault.duration_s)
 
 
+def _gone(world: World, whom: SiteMachine, fault: Fault) -> None:
+    others = [one for one in world.sites if one is not whom and one.alive and not one.left]
+    if len(others) < 2:
+        return
+    whom.left = True
+    whom.kill(None)
+    _done(world, fault)
+
+
 def _trainer(world: World, whom: SiteMachine, fault: Fault) -> None:
     handover = whom.bench.handover
     if handover is not None and handover.die():
@@ -242,6 +251,7 @@ def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
 _OF_ALL = ("stop and go", "wall clock", "log back", "more")
 _HARM: dict[str, Callable] = {
     "crash": _crash,
+    "gone": _gone,
     "trainer": _trainer,
     "hang": _hang,
     "slow": _slow,

@@ -50,6 +50,11 @@ class Machine:
         self.damaged: int | None = None  # the sequence it named when it stopped (R19)
 
     @property
+    def gone(self) -> bool:
+        """Whether it never comes back."""
+        return False
+
+    @property
     def alive(self) -> bool:
         return self.task is not None and not self.task.done()
 
@@ -64,7 +69,7 @@ class Machine:
 
     def start(self) -> None:
         """A new process on this machine."""
-        if self.alive or self.world.over:
+        if self.alive or self.gone or self.world.over:
             return
         self.client = Client(self.world.network, self.name)
         self.process = Process(self.name)
@@ -156,6 +161,10 @@ class SiteMachine(Machine):
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
         )
+
+    @property
+    def gone(self) -> bool:
+        return self.left
 
     @property
     def projection(self) -> Path:
