@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.error
-import urllib.request
 from types import TracebackType
 from typing import Any
 
+from broker import monitor
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.link import Link
 from eventlog.blobs import CHUNK_BYTES
@@ -102,7 +101,7 @@ async def check_server(connection: Connection, monitor_url: str | None = None) -
     try:
         varz = await asyncio.to_thread(_varz, monitor_url)
         config, server_id = varz["jetstream"]["config"], varz["server_id"]
-    except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return [f"the monitor at {monitor_url} does not say how the broker syncs: {error}"]
     if connection.server_id != server_id:
         return [f"the monitor at {monitor_url} belongs to another broker than {connection.url}"]
@@ -115,6 +114,5 @@ async def check_server(connection: Connection, monitor_url: str | None = None) -
 
 
 def _varz(monitor_url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{monitor_url}/varz", timeout=5) as answer:
-        varz: dict[str, Any] = json.load(answer)
-        return varz
+    varz: dict[str, Any] = json.loads(monitor.ask(f"{monitor_url}/varz", 5.0))
+    return varz

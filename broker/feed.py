@@ -21,6 +21,7 @@ from broker.session import Listener, Message, Outgoing, Session
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
 PULL_BYTES = 4 << 20
 BUFFER_BYTES = 8 << 20  # held unread, at which no more is asked for
+_ENVELOPE_BYTES = 64 << 10  # subjects and protocol around a message
 _EXPIRES_S = 20.0
 _IDLE_S = 60  # a consumer that nobody asks for so long is removed by the broker
 _NS = 1_000_000_000
@@ -45,6 +46,8 @@ class Feed:
     ) -> None:
         self._session, self._stream, self._heartbeat_s = session, stream, heartbeat_s
         self._name = f"atoll-{uuid.uuid4().hex}"
+        # a message larger than what is asked for would never come, nor anything behind it
+        self._pull_bytes = max(PULL_BYTES, session.max_payload_bytes + _ENVELOPE_BYTES)
         self._wanted = limit  # messages still to be asked for; None: no end
         self._asked = 0  # messages asked for that have neither come nor been given up
         self._pulls = 0
@@ -154,7 +157,7 @@ class Feed:
             self._pulls += 1
             body = {
                 "batch": batch,
-                "max_bytes": PULL_BYTES,
+                "max_bytes": self._pull_bytes,
                 "expires": int(max(_EXPIRES_S, 4 * self._heartbeat_s) * _NS),
                 "idle_heartbeat": int(self._heartbeat_s * _NS),
             }
@@ -165,7 +168,8 @@ class Feed:
     def _take(self, message: Message) -> None:
         if message.subject.endswith(".deleted"):
             return
-        if message.status:
+        delivered = message.reply.startswith("$JS.ACK.")
+        if message.status and not delivered:  # else it is what the writer put into its headers
             self._take_status(message)
         elif (delivery := _delivery(message)) is None:
             self._problem = f"{message.reply!r} is no reply subject of JetStream"

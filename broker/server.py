@@ -13,11 +13,10 @@ import os
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+from broker import monitor
 from broker.binary import find_binary
 from broker.deathsig import arm, death_signal
 from broker.errors import BrokerUnfit
@@ -122,7 +121,7 @@ class BrokerServer:
     def _spawn(self, binary: Path, lock: int) -> int:
         """Start the process; how long its log was before."""
         settings, parent = self.settings, os.getpid()
-        settings.config_file.write_text(render(settings, *self._ports))
+        settings.config_file.write_text(render(settings, *self._ports), "ascii")
         prctl = death_signal() if self._die_with_parent else None
         with settings.log_file.open("ab") as log:
             start = log.tell()
@@ -156,10 +155,10 @@ class BrokerServer:
 
     def _healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.monitor_url}/healthz", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
+            monitor.ask(f"{self.monitor_url}/healthz", 2.0)
+        except OSError:
             return False
+        return True
 
     def _said(self, start: int) -> str:
         """The errors in this start's part of the log, or its last lines, as one line."""
@@ -216,6 +215,6 @@ def _free(host: str, wish: object) -> int:
                 if isinstance(port, int):
                     probe.bind((host, port))
                     return int(probe.getsockname()[1])
-            except OSError:
-                continue
-    raise BrokerUnfit(f"no port of {host} is free")
+            except OSError as error:
+                why = error.strerror or str(error)
+    raise BrokerUnfit(f"nothing can listen on {host}: {why}")

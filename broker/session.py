@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +54,22 @@ class Outgoing:
     reply: str = ""
 
 
+class _Client(Client):
+    """The client, but for what it cannot parse: it would cut the connection at each message with
+    such a header or subject, and a stream that holds one could never be read again."""
+
+    async def _process_headers(self, headers: Any) -> Any:
+        try:
+            return await super()._process_headers(headers)
+        except Exception:
+            return None
+
+    def _build_message(self, sid: int, subject: bytes, *rest: Any) -> Any:
+        """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
+        text = re.sub("[\udc80-\udcff]", "\ufffd", subject.decode(errors="surrogateescape"))
+        return super()._build_message(sid, text.encode(), *rest)
+
+
 class Session:
     """A connected client. After `ended` is set every call raises LinkDown."""
 
@@ -60,7 +78,7 @@ class Session:
         self.max_payload_bytes = 0
         self.server_id = ""
         self.problem = "the connection was closed"
-        self._client: Any = Client()
+        self._client: Any = _Client()
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Message]] = {}
@@ -83,7 +101,7 @@ class Session:
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
             await session.close()
             known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
-            raise LinkDown(known or str(error) or "no answer in time") from error
+            raise LinkDown(known or _words(error)) from error
         except BaseException:
             await end_task(connecting)
             await session.close()
@@ -163,7 +181,7 @@ class Session:
 
     async def _connect(self, urls: Sequence[str], name: str) -> None:
         async def on_error(error: Exception) -> None:
-            self.problem = str(error) or type(error).__name__
+            self.problem = _words(error)
 
         async def on_closed() -> None:
             self._end()
@@ -260,3 +278,12 @@ async def end_task(task: asyncio.Future[Any]) -> None:
 def _message(raw: Any) -> Message:
     headers = {str(getattr(key, "value", key)): str(v) for key, v in (raw.headers or {}).items()}
     return Message(str(raw.subject), str(raw.reply), headers, bytes(raw.data))
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without the numbers and addresses that an OSError carries along."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error) or (
+        "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,16 +50,27 @@ def render(settings: ServerSettings, port: int, monitor_port: int) -> str:
     a power cut; by default nats-server acknowledges up to two minutes before it syncs."""
     return f"""\
 server_name: atoll
-host: {json.dumps(settings.host)}
+host: {_quoted(settings.host)}
 port: {port}
-http: {json.dumps(f"127.0.0.1:{monitor_port}")}
+http: {_quoted(f"127.0.0.1:{monitor_port}")}
 max_payload: {settings.max_payload_bytes}
 max_pending: {16 * settings.max_payload_bytes}
 write_deadline: "{settings.write_deadline_s}s"
 ping_interval: "{settings.ping_s}s"
 ping_max: 2
 jetstream {{
-  store_dir: {json.dumps(str(settings.store_dir.resolve()))}
+  store_dir: {_quoted(str(settings.store_dir.resolve()))}
   sync_interval: always
 }}
 """
+
+
+def _quoted(text: str) -> str:
+    """A string of the configuration, in ASCII: every other byte of a path, whatever the locale, as
+    the escape that the server knows (it does not know JSON's)."""
+    plain = range(0x20, 0x7F)
+    parts = (
+        chr(byte) if byte in plain and byte not in b'"\\' else f"\\x{byte:02x}"
+        for byte in os.fsencode(text)
+    )
+    return f'"{"".join(parts)}"'

@@ -16,7 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from eventlog.events import Name, Positive
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
 Share = Annotated[float, Field(ge=0, le=1)]
+
+MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
 
 
 class Section(BaseModel):
@@ -54,7 +57,7 @@ class Inner(Section):
     lr: PositiveFloat = 1e-3  # peak learning rate of AdamW
     warmup: Share = 0.02  # share of the run's progress over which the rate rises from 0
     final_lr: Share = 0.1  # share of the peak that the cosine ends at
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
     eps: PositiveFloat = 1e-8
@@ -76,8 +79,19 @@ class Rounds(Section):
     """When a round closes though not all expected deltas are in (R13)."""
 
     quorum: Positive = 1  # deltas enough to close after the grace
-    grace_s: Annotated[float, Field(ge=0)] = 60.0
-    deadline_s: PositiveFloat = 1800.0
+    grace_s: Seconds = 60.0
+    deadline_s: Annotated[Seconds, Field(gt=0)] = 1800.0
+
+
+class Limits(Section):
+    """What is borne before somebody is given up (R10, R14). Each bound is capped, so that a typo
+    cannot let a hung site hold its blocks for ever."""
+
+    compile_s: Annotated[float, Field(gt=0, le=7200)] = 600.0  # a trainer's first step, a command
+    transfer_s: Annotated[float, Field(gt=0, le=86400)] = 1800.0  # fetch a version, store a delta
+    refusals: Positive = 3  # deltas refused in a row for their values, then the site departs
+    backoff_s: Annotated[float, Field(ge=0, le=86400)] = 120.0  # and may not join for so long
+    quarantine: Positive = 3  # refused deltas that hold a block, then it is quarantined
 
 
 class Snapshots(Section):
@@ -92,7 +106,8 @@ class RunConfig(Section):
 
     name: Name
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    lease_s: PositiveFloat = 30.0  # one number that gives tick, heartbeat, K and margins
+    # one number that gives tick, heartbeat, K and margins
+    lease_s: Annotated[Seconds, Field(gt=0)] = 30.0
     arithmetic: Literal["strict", "follow"] = "strict"
     target: Target
     data: Data
@@ -100,6 +115,7 @@ class RunConfig(Section):
     inner: Inner = Inner()
     outer: Outer = Outer()
     rounds: Rounds = Rounds()
+    limits: Limits = Limits()
     snapshots: Snapshots = Snapshots()
 
     @model_validator(mode="after")
@@ -108,6 +124,11 @@ class RunConfig(Section):
         if block % batch:
             raise ValueError(
                 f"inner.batch_sequences = {batch} does not divide data.block_sequences = {block}"
+            )
+        if self.blocks_per_round > MAX_BLOCKS_PER_ROUND:
+            raise ValueError(
+                f"inner.steps = {self.inner.steps} is {self.blocks_per_round} blocks a round, at "
+                f"most are {MAX_BLOCKS_PER_ROUND}; make blocks larger or rounds shorter"
             )
         if "model_type" not in self.model:
             raise ValueError('model.model_type is missing (for example "qwen3")')

@@ -240,7 +240,10 @@ class LeaseReclaimed(Event):
 
 
 class LeaseStolen(Event):
-    """R2: unstarted blocks go back to available, for others to be granted."""
+    """R2: unstarted blocks go back to available, for others to be granted.
+
+    `to`: the idle incarnation whose quota in the open round grows by what the other's shrinks.
+    """
 
     type: ClassVar[str] = "lease.stolen"
     by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
@@ -248,6 +251,7 @@ class LeaseStolen(Event):
     site: Name
     epoch: Count
     blocks: Blocks
+    to: Token | None = None
     reason: Reason
 
 
@@ -262,6 +266,7 @@ class Heartbeat(Event):
     tokens_per_s: Seconds
     version: Count | None = None  # the version its parameters are based on
     walltime_left_s: Seconds | None = None
+    step_s: Seconds | None = None  # the slowest of the trainer's recent steps (R10)
 
 
 class BlockStarted(Event):
@@ -446,13 +451,17 @@ class SiteDeparting(Event):
 
 
 class SiteDeparted(Event):
-    """An incarnation has ended; whatever it had not delivered is returned (R4)."""
+    """An incarnation has ended; whatever it had not delivered is returned (R4).
+
+    `backoff_ticks`: for how long a join of the site is refused (R14).
+    """
 
     type: ClassVar[str] = "site.departed"
     by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
     incarnation: Token
     site: Name
     code: Literal["drained", "walltime", "lost", "unfit", "replaced", "finished", "trainer"]
+    backoff_ticks: Count = 0
     reason: Reason
 
 

@@ -56,6 +56,14 @@ class Books:
         ).fetchone()
         return row
 
+    def progressed(self, incarnation: int) -> None:
+        """R10: its trainer has done something since."""
+        self.db.execute(
+            "UPDATE incarnations SET progress_term = run.term, progress_tick = run.term_ticks "
+            "FROM run WHERE incarnations.seq = ?",
+            (incarnation,),
+        )
+
     def keep(self, blob: str) -> None:
         """R20: content that is stored anew after its release is needed again."""
         self.db.execute("DELETE FROM released WHERE blob = ?", (blob,))

@@ -58,7 +58,8 @@ def granted(books: Books, entry: Entry) -> str:
         books.grant(event.epoch, block, entry.record.sequence, seq)
     if event.quota is not None:
         books.db.execute(
-            "INSERT OR IGNORE INTO members SELECT round, ?, ? FROM rounds WHERE state = 'open'",
+            "INSERT OR IGNORE INTO members (round, incarnation, quota) "
+            "SELECT round, ?, ? FROM rounds WHERE state = 'open'",
             (seq, event.quota),
         )
     return _in_part(skipped, len(event.blocks))
@@ -80,7 +81,25 @@ def stolen(books: Books, entry: Entry) -> str:
         else:
             skipped.append(f"{event.epoch}:{block} is {state}, not an unstarted one of it")
     books.free([(event.epoch, block) for block in taken], "steal", "stolen")
+    if event.to is not None and taken:
+        _shift_quota(books, event.incarnation, event.to, len(taken))
     return _in_part(skipped, len(event.blocks))
+
+
+def _shift_quota(books: Books, victim: Token, thief: Token, num: int) -> None:
+    """What was stolen in the open round is the thief's to be granted, not the victim's."""
+    books.db.execute(
+        "UPDATE members SET quota = max(0, quota - ?1), stolen = stolen + ?1 "
+        "WHERE incarnation = ?2 AND round IN (SELECT round FROM rounds WHERE state = 'open')",
+        (num, victim[0]),
+    )
+    if books.live(thief) is not None:
+        books.db.execute(
+            "INSERT INTO members (round, incarnation, quota) "
+            "SELECT round, ?, ? FROM rounds WHERE state = 'open' ON CONFLICT "
+            "(round, incarnation) DO UPDATE SET quota = quota + excluded.quota",
+            (thief[0], num),
+        )
 
 
 def reclaimed(books: Books, entry: Entry) -> str:
@@ -110,6 +129,8 @@ def started(books: Books, entry: Entry) -> str:
     void = _own(books, entry, event.epoch, event.block, event.lease, LEASED)
     if not void:
         books.move(event.epoch, event.block, "start")
+        assert entry.envelope is not None and entry.envelope.incarnation is not None
+        books.progressed(entry.envelope.incarnation[0])
     return void
 
 
@@ -132,6 +153,7 @@ def completed(books: Books, entry: Entry) -> str:
             entry.envelope.incarnation[0],
         ),
     )
+    books.progressed(entry.envelope.incarnation[0])
     return ""
 
 

@@ -55,6 +55,7 @@ def published(books: Books, entry: Entry) -> str:
         return void
     for block in event.blocks:
         books.deliver(block.epoch, block.block, entry.record.sequence)
+    books.progressed(entry.envelope.incarnation[0])
     return ""
 
 
@@ -81,8 +82,10 @@ def refused(books: Books, entry: Entry) -> str:
             (event.delta[0],),
         ).fetchall()
         if event.values:
-            books.db.execute(
-                "UPDATE blocks SET refusals = refusals + 1 WHERE delta = ?", (event.delta[0],)
+            books.db.executemany(
+                "INSERT INTO suspects VALUES (?, ?, ?, 1) ON CONFLICT (epoch, block, site) "
+                "DO UPDATE SET refusals = refusals + 1",
+                [(*key, event.site) for key in held],
             )
         books.free(held, "refuse", "refused")
     books.db.execute(

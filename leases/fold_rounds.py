@@ -52,7 +52,7 @@ def opened(books: Books, entry: Entry) -> str:
         ),
     )
     books.db.executemany(
-        "INSERT OR IGNORE INTO members VALUES (?, ?, ?)",
+        "INSERT OR IGNORE INTO members (round, incarnation, quota) VALUES (?, ?, ?)",
         [(event.round, quota.incarnation[0], quota.blocks) for quota in event.quotas],
     )
     books.db.execute("UPDATE run SET round = ?", (event.round,))
@@ -152,6 +152,7 @@ def applied(books: Books, entry: Entry) -> str:
         "UPDATE incarnations SET version = ?, mismatches = 0, stall_s = stall_s + ? WHERE seq = ?",
         (event.version, event.stall_s, seq),
     )
+    books.progressed(seq)
     return ""
 
 

@@ -68,8 +68,9 @@ def admitted(books: Books, entry: Entry) -> str:
     books.db.execute("UPDATE joins SET state = 'admitted' WHERE seq = ?", (event.join[0],))
     books.db.execute(
         "INSERT INTO incarnations (seq, id, site, join_seq, state, hardware, last_seq, last_term, "
-        "last_tick) SELECT ?, ?, ?, ?, 'live', "
-        "coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, term, term_ticks FROM run",
+        "last_tick, progress_term, progress_tick) SELECT ?, ?, ?, ?, 'live', "
+        "coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, term, term_ticks, term, "
+        "term_ticks FROM run",
         (
             entry.record.sequence,
             entry.envelope.id,
@@ -79,8 +80,20 @@ def admitted(books: Books, entry: Entry) -> str:
             entry.record.sequence,
         ),
     )
+    _inherit_rate(books, event.site, entry.record.sequence)
     books.db.execute("UPDATE run SET live = live + 1")
     return ""
+
+
+def _inherit_rate(books: Books, site: str, seq: int) -> None:
+    """A restarted site is as fast as it was on the same hardware and software, until it is
+    measured anew."""
+    books.db.execute(
+        "UPDATE incarnations SET tokens_per_s = old.tokens_per_s FROM (SELECT tokens_per_s, "
+        "hardware FROM incarnations WHERE site = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1) old "
+        "WHERE seq = ?2 AND incarnations.hardware = old.hardware",
+        (site, seq),
+    )
 
 
 def refused(books: Books, entry: Entry) -> str:
@@ -115,9 +128,9 @@ def departed(books: Books, entry: Entry) -> str:
     seq = event.incarnation[0]
     books.free([(e, b) for e, b, _ in books.held(seq)], "reclaim", "reclaimed")
     books.db.execute(
-        "UPDATE incarnations SET state = 'departed', code = ?, reason = ?, departed_seq = ? "
-        "WHERE seq = ?",
-        (event.code, event.reason, entry.record.sequence, seq),
+        "UPDATE incarnations SET state = 'departed', code = ?, reason = ?, departed_seq = ?, "
+        "backoff_until = CASE WHEN ?4 > 0 THEN run.ticks + ?4 ELSE 0 END FROM run WHERE seq = ?",
+        (event.code, event.reason, entry.record.sequence, event.backoff_ticks, seq),
     )
     books.db.execute("UPDATE run SET live = live - 1")
     return ""
@@ -126,16 +139,21 @@ def departed(books: Books, entry: Entry) -> str:
 def heartbeat(books: Books, entry: Entry) -> str:
     event = cast(Heartbeat, entry.event)
     assert entry.envelope is not None and entry.envelope.incarnation is not None
+    seq = entry.envelope.incarnation[0]
+    if books.value("SELECT step FROM incarnations WHERE seq = ?", seq) != event.step:
+        books.progressed(seq)
     books.db.execute(
-        "UPDATE incarnations SET phase = ?, step = ?, tokens = ?, tokens_per_s = ?, "
-        "walltime_left_s = ? WHERE seq = ?",
+        "UPDATE incarnations SET phase = ?, step = ?, tokens = ?, walltime_left_s = ?, "
+        "tokens_per_s = coalesce(nullif(?, 0.0), tokens_per_s), step_s = coalesce(?, step_s) "
+        "WHERE seq = ?",
         (
             event.phase,
             event.step,
             event.tokens,
-            event.tokens_per_s,
             event.walltime_left_s,
-            entry.envelope.incarnation[0],
+            event.tokens_per_s,
+            event.step_s,
+            seq,
         ),
     )
     return ""

@@ -6,9 +6,11 @@ the same decisions; time is the ticks the fold counted. Who calls them: `outer.d
 
 from __future__ import annotations
 
+import heapq
 import math
+from typing import Any
 
-from eventlog.config import RunConfig, Timing
+from eventlog.config import RunConfig
 from eventlog.events import (
     EpochClosed,
     Event,
@@ -19,6 +21,7 @@ from eventlog.events import (
     shortened,
 )
 from leases.blocks import BlockIndex
+from leases.owing import overdue
 from leases.progress import goal
 from leases.rows import Incarnation, Join, Run
 from leases.states import LEASED, TRAINING
@@ -34,31 +37,41 @@ def departures(view: View) -> list[Event]:
     lost_ticks = timing.lost_ticks(run.live)
     named = {(join.site, join.predecessor) for join in view.waiting_joins() if join.predecessor}
     joining = {join.site for join in view.waiting_joins()}
-    return [
-        SiteDeparted.model_validate(
-            {"incarnation": one.token, "site": one.site, "code": code, "reason": reason}
-        )
+    found = [
+        (one, _departure(view, one, lost_ticks, (one.site, one.token) in named, joining))
         for one in view.live()
-        for code, reason in _departure(
-            one, lost_ticks, timing, (one.site, one.token) in named, joining
-        )
+    ]
+    return [
+        SiteDeparted.model_validate({"incarnation": one.token, "site": one.site, **why})
+        for one, why in found
+        if why
     ]
 
 
 def _departure(
-    one: Incarnation, lost_ticks: int, timing: Timing, is_named: bool, joining: set[str]
-) -> list[tuple[str, str]]:
-    silence_s = one.silent_ticks * timing.tick_s
+    view: View, one: Incarnation, lost_ticks: int, is_named: bool, joining: set[str]
+) -> dict[str, Any]:
+    """Code, reason and back-off of a departure that is due; empty where none is."""
+    timing, limits = view.timing(), view.config().limits
     if is_named:
-        return [("replaced", "its successor on the same machine holds its lock")]
+        return _why("replaced", "its successor on the same machine holds its lock")
     if one.silent_ticks >= lost_ticks:
-        why = f"silent for {one.silent_ticks} ticks ({silence_s:g} s)"
-        return [("replaced" if one.site in joining else "lost", why)]
+        why = f"silent for {one.silent_ticks} ticks ({one.silent_ticks * timing.tick_s:g} s)"
+        return _why("replaced" if one.site in joining else "lost", why)
     if one.state == "departing":
-        return [(one.code, one.reason)]
+        return _why(one.code, one.reason)
     if one.mismatches >= UNFIT_MISMATCHES:
-        return [("unfit", f"holds wrong parameters, {one.mismatches} versions in a row")]
-    return []
+        return _why("unfit", f"holds wrong parameters, {one.mismatches} versions in a row")
+    if one.refusals >= limits.refusals:
+        ticks = timing.ticks(limits.backoff_s)
+        why = f"{one.refusals} deltas in a row were refused for their values"
+        return _why("unfit", f"{why}; it may come back in {limits.backoff_s:g} s", ticks)
+    hangs = overdue(view, one)
+    return _why("lost", hangs) if hangs else {}
+
+
+def _why(code: str, reason: str, backoff_ticks: int = 0) -> dict[str, Any]:
+    return {"code": code, "reason": reason, "backoff_ticks": backoff_ticks}
 
 
 def joins(view: View) -> list[Event]:
@@ -85,6 +98,11 @@ def answer(view: View, join: Join) -> list[Event]:
     if view.run().state == "stopping":
         return [_refusal(join, "finished", True, f"the run is ending: {view.run().reason}")]
     live = view.live_at(join.site)
+    wait_ticks = view.backoff_until(join.site) - view.run().ticks
+    if live is None and wait_ticks > 0:
+        wait_s = wait_ticks * view.timing().tick_s
+        reason = f"its deltas were refused for their values; it may join in {wait_s:g} s"
+        return [_refusal(join, "backoff", False, reason)]
     if live is None:
         return [SiteAdmitted(site=join.site, join=join.token, reason="manifest and arithmetic fit")]
     if live.last_seq > (join.incarnation_seen or 0) and not join.successor:
@@ -188,6 +206,12 @@ def grants(view: View) -> list[LeaseGranted]:
     return sorted(decided, key=lambda event: event.epoch)  # R15: an epoch before the next
 
 
+def quota_of(one: Incarnation, fastest: float, full: int) -> int:
+    """Blocks that it trains while the fastest site trains `full`, at least one; whose rate is not
+    known yet counts as the fastest."""
+    return max(1, int(full * (one.tokens_per_s / fastest))) if one.tokens_per_s else full
+
+
 def usable(view: View, one: Incarnation) -> bool:
     """Whether it proved to hold a version that a delta may still be based on."""
     staleness = view.config().outer.max_staleness
@@ -197,7 +221,8 @@ def usable(view: View, one: Incarnation) -> bool:
 def _late_quota(view: View, one: Incarnation, quotas: dict[int, int]) -> int | None:
     """Who is admitted in mid-round gets the share of a full quota that the round has left; all of
     it where nobody holds a block or has delivered: the round then waits for nobody else (P2)."""
-    full = view.config().blocks_per_round
+    fastest = max(other.tokens_per_s for other in view.live())
+    full = quota_of(one, fastest, view.config().blocks_per_round)
     if one.version != view.run().version:
         return None
     if not view.num_held() and not view.deltas("undecided"):
@@ -209,16 +234,18 @@ def _late_quota(view: View, one: Incarnation, quotas: dict[int, int]) -> int | N
 
 
 def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[int, int]]]:
-    """Deal blocks out one at a time, so that a short rest is shared."""
+    """Deal blocks out one at a time, each to who would have the smallest part of its quota with
+    it: a short rest is shared by rate, so that all end it together."""
     hands: list[list[tuple[int, int]]] = [[] for _ in wants]
-    rest = iter(blocks)
-    while any(len(hand) < want for hand, want in zip(hands, wants, strict=True)):
-        for hand, want in zip(hands, wants, strict=True):
-            if len(hand) < want:
-                block = next(rest, None)
-                if block is None:
-                    return hands
-                hand.append(block)
+    queue = [(1 / want, who) for who, want in enumerate(wants)]
+    heapq.heapify(queue)
+    for block in blocks:
+        if not queue:
+            break
+        _, who = heapq.heappop(queue)
+        hands[who].append(block)
+        if len(hands[who]) < wants[who]:
+            heapq.heappush(queue, ((len(hands[who]) + 1) / wants[who], who))
     return hands
 
 
@@ -230,9 +257,11 @@ def _grant_events(
         blocks = [block for e, block in share if e == epoch]
         for first in range(0, len(blocks), MAX_BLOCKS_PER_GRANT):
             some = tuple(blocks[first : first + MAX_BLOCKS_PER_GRANT])
-            reason = f"{len(some)} blocks towards its quota in round {round_}"
+            plural = "s" * (len(some) != 1)
+            reason = f"{len(some)} block{plural} towards its quota in round {round_}"
             if late:
-                reason = f"{len(some)} of the {late} blocks that round {round_} has time for"
+                some_of = f"{len(some)} of the {late} block{'s' * (late != 1)}"
+                reason = f"{some_of} that round {round_} has time for"
             events.append(
                 LeaseGranted(
                     incarnation=one.token,

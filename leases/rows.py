@@ -54,6 +54,10 @@ class Incarnation:
     loss: float | None
     merged_blocks: int
     merged_tokens: int
+    refusals: int  # in a row, for its deltas' values (R14)
+    stalled_ticks: int  # of the current term, since its trainer showed progress (R10)
+    step_s: float  # the slowest of its recent steps; 0: not known
+    backoff_until: int  # tick of the run before which the site may not join again (R14)
 
 
 @dataclass(frozen=True, slots=True)

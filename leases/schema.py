@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TABLES = """
 CREATE TABLE run (
@@ -49,7 +49,9 @@ CREATE TABLE incarnations (
     tokens INTEGER NOT NULL DEFAULT 0, tokens_per_s REAL NOT NULL DEFAULT 0,
     walltime_left_s REAL, loss REAL, stall_s REAL NOT NULL DEFAULT 0,
     merged_blocks INTEGER NOT NULL DEFAULT 0, merged_tokens INTEGER NOT NULL DEFAULT 0,
-    refusals INTEGER NOT NULL DEFAULT 0, departed_seq INTEGER
+    refusals INTEGER NOT NULL DEFAULT 0, departed_seq INTEGER,
+    progress_term INTEGER NOT NULL DEFAULT 0, progress_tick INTEGER NOT NULL DEFAULT 0,
+    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
 CREATE TABLE epochs (
@@ -64,11 +66,15 @@ CREATE TABLE leases (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, incarnation INTE
 CREATE TABLE blocks (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, state TEXT NOT NULL,
     lease INTEGER, incarnation INTEGER, delta INTEGER, grants INTEGER NOT NULL DEFAULT 0,
-    refusals INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (epoch, block)
+    PRIMARY KEY (epoch, block)
 ) WITHOUT ROWID;
 CREATE INDEX blocks_held ON blocks (incarnation, state) WHERE incarnation IS NOT NULL;
 CREATE INDEX blocks_freed ON blocks (epoch, block) WHERE state = 'available';
 CREATE INDEX blocks_delta ON blocks (delta) WHERE delta IS NOT NULL;
+CREATE TABLE suspects (
+    epoch INTEGER NOT NULL, block INTEGER NOT NULL, site TEXT NOT NULL, refusals INTEGER NOT NULL,
+    PRIMARY KEY (epoch, block, site)
+) WITHOUT ROWID;
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY, seq INTEGER NOT NULL, state TEXT NOT NULL,
     base_version INTEGER NOT NULL, quorum INTEGER NOT NULL, grace_ticks INTEGER NOT NULL,
@@ -77,7 +83,7 @@ CREATE TABLE rounds (
 );
 CREATE TABLE members (
     round INTEGER NOT NULL, incarnation INTEGER NOT NULL, quota INTEGER NOT NULL,
-    PRIMARY KEY (round, incarnation)
+    stolen INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (round, incarnation)
 ) WITHOUT ROWID;
 CREATE TABLE deltas (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, incarnation INTEGER NOT NULL, site TEXT NOT NULL,

@@ -17,7 +17,9 @@ _INCARNATION = (
     "SELECT i.seq, i.id, i.site, i.state, i.code, i.reason, i.drain, i.last_seq, "
     "run.term_ticks - CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, i.version, "
     "i.mismatches, i.phase, i.step, i.tokens, i.tokens_per_s, i.walltime_left_s, i.loss, "
-    "i.merged_blocks, i.merged_tokens FROM incarnations i, run "
+    "i.merged_blocks, i.merged_tokens, i.refusals, "
+    "run.term_ticks - CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
+    "i.step_s, i.backoff_until FROM incarnations i, run "
 )
 _DELTA = (
     "SELECT seq, id, incarnation, site, state, base_version, blob, codec, norm, num_blocks, "
@@ -105,6 +107,17 @@ class View:
     def num_admitted_after(self, sequence: int) -> int:
         """Incarnations that were admitted after a position of the log."""
         return int(self._one("SELECT count(*) FROM incarnations WHERE seq > ?", sequence)[0])
+
+    def backoff_until(self, site: str) -> int:
+        """The tick of the run from which a site may join again (R14)."""
+        sql = "SELECT coalesce(max(backoff_until), 0) FROM incarnations WHERE site = ?"
+        return int(self._one(sql, site)[0])
+
+    def backs_off(self) -> bool:
+        """Whether some site may not join yet, and waits for ticks."""
+        return bool(
+            self._all("SELECT 1 FROM incarnations i, run WHERE i.backoff_until > run.ticks")
+        )
 
     def waiting_joins(self) -> list[Join]:
         rows = self._all(

@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from leases.findings import Findings, Share
 from leases.life import Life
+from ops.terminal import Console
 
 if TYPE_CHECKING:
     from outer.verify import Deep
@@ -56,7 +56,11 @@ def show_life(life: Life, found: Findings) -> None:
     """Print every event that touched one block, and what the fold made of it."""
     console = _console()
     if not life.moments:
-        console.print(f"block {life.epoch}:{life.block}: no event of run {found.run} names it")
+        has = [f"; epoch {e.epoch} has blocks 0 to {e.blocks - 1}" for e in found.epochs]
+        size = has[life.epoch] if life.epoch < len(has) else ""
+        console.print(
+            f"block {life.epoch}:{life.block}: no event of run {found.run} names it{size}"
+        )
         return
     table = Table(box=box.SIMPLE, title=f"block {life.epoch}:{life.block} of run {found.run}")
     for column in ("sequence", "time (UTC)", "source", "event", "block", "says"):
@@ -129,7 +133,9 @@ def _voids(console: Console, found: Findings) -> None:
     if not found.void:
         console.print("No event is void.")
         return
-    console.print(f"{len(found.void):,} events are void: recorded, without effect.")
+    num = len(found.void)
+    what = "1 event is" if num == 1 else f"{num:,} events are"
+    console.print(f"{what} void: recorded, without effect.")
     kinds = Counter((one.type, _VARYING.sub("…", one.why)) for one in found.void)
     for (kind, why), num in kinds.most_common(_MAX_LINES):
         console.print(f"  {num:>5,} × {escape(kind)}: {escape(why)}")

@@ -8,6 +8,7 @@ something that a person can mend.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train a small model over three sites, with a crash and a late join; audit it.",
     ),
-    "run": ("ops.commands.run", "run", "Create, list, show and stop runs."),
+    "run": ("ops.commands.run", "run", "Create, list and show runs; pause, resume and stop one."),
     "coordinate": (
         "ops.commands.coordinate",
         "coordinate",
@@ -172,4 +173,6 @@ def _say_usage(error: click.ClickException) -> None:
 
 def main() -> NoReturn:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the locale can write
     sys.exit(run())

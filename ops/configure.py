@@ -21,8 +21,9 @@ class ConfigInvalid(AtollError):
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The checked configuration in `path`, after `overrides` of the form `key.key=value`.
 
-    A value is read as TOML (`0.5`, `true`, `[1, 2]`), and as text where it is no TOML. Raises
-    ConfigInvalid, and OSError where the file cannot be read.
+    A value is read as TOML (`0.5`, `true`, `[1, 2]`), and as text where it is no TOML. A target
+    that is given so takes the place of the file's, of whichever kind that is. Raises ConfigInvalid,
+    and OSError where the file cannot be read.
     """
     try:
         tree = tomllib.loads(path.read_bytes().decode())
@@ -30,6 +31,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         raise ConfigInvalid(f"{path}: not UTF-8 text at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"{path}: not TOML: {error}") from error
+    if any(override.partition(".")[0].strip() == "target" for override in overrides):
+        tree.pop("target", None)  # one of three: to name one is to leave the file's
     for override in overrides:
         _apply(tree, override)
     try:
@@ -66,6 +69,8 @@ def _problems(path: Path, error: ValidationError) -> Iterable[str]:
             what = "unknown key" + _suggestion(keys)
         elif problem["type"] == "missing":
             what = "missing"
+        elif problem["type"] == "string_pattern_mismatch":
+            what = f"lower-case letters, digits and hyphens only, not {problem['input']!r}"
         elif keys and not isinstance(problem["input"], dict):
             what = f"{what[0].lower()}{what[1:]}, not {problem['input']!r}"
         yield ": ".join(part for part in (str(path), ".".join(keys), what) if part)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from broker.connection import Connection, connect
+from broker.errors import BrokerUnreachable
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import read_address
@@ -32,7 +33,14 @@ def broker_url(given: str | None, home: Home) -> str:
 
 async def connected(broker: str | None, name: str) -> Connection:
     """A connection under a name that the broker's monitor shows. Raises BrokerUnreachable."""
-    return await connect(broker_url(broker, Home.find()), name=name)
+    home = Home.find()
+    url = broker_url(broker, home)
+    try:
+        return await connect(url, name=name)
+    except BrokerUnreachable as error:
+        if broker or url != DEFAULT_URL:
+            raise
+        raise BrokerUnreachable(f"{error} (none runs on ATOLL_HOME, {home.root})") from error
 
 
 @asynccontextmanager

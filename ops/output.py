@@ -48,8 +48,12 @@ def file_or_run(target: str) -> Path | str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object on one line of stdout. Numbers that JSON lacks (NaN, infinities) become null."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    """One object on one line of stdout. Numbers that JSON lacks (NaN, infinities) become null;
+    what stdout cannot encode, or a terminal would act on, is escaped as JSON does."""
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    if not (text.isprintable() and _encodable(text)):
+        text = json.dumps(_plain(value), allow_nan=False)
+    click.echo(text)
 
 
 def say(text: str) -> None:
@@ -80,6 +84,14 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         if self._terminal and self._shown:
             say("")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from eventlog.chain import Record
 from eventlog.errors import (
@@ -153,7 +152,7 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
-        # a predecessor may have died before it removed what it had released
+        # whoever led before may have died between saying and doing it
         self._unreleased = set(retention.released(self._view.db))
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
@@ -176,7 +175,7 @@ class Coordinator:
 
     def _due_tick(self) -> list[Event]:
         run, now = self._view.run(), self.clock()
-        if not run.live:
+        if not run.live and not self._view.backs_off():
             self._next_tick = now + self._view.timing().tick_s
             return []
         if now < self._next_tick:
@@ -202,7 +201,8 @@ class Coordinator:
                 await self._fold_next(1.0)
             return None
         except LogUnavailable as error:
-            self.say(f"{error}; claiming a new term when it answers")
+            away = str(error).removesuffix("; try again")
+            self.say(f"{away}; claiming a new term when it answers")
             self._term = None  # what became of the append shows in the log
             await asyncio.sleep(RETRY_S)
             return None
@@ -293,8 +293,3 @@ class Coordinator:
         await self.workshop.blobs.release(blobs)
         self.workshop.forget(blobs)
         self._unreleased -= named
-
-
-def projection_path(folder: Path, run: str) -> Path:
-    """Where a coordinator keeps its fold of a run."""
-    return folder / f"{run}-coordinator.sqlite"

@@ -47,5 +47,5 @@ class Jobs:
         try:
             await work
         except BlobError as error:
-            self.say(f"{name}: {error}; trying again")
+            self.say(f"{name}: {str(error).removesuffix('; try again')}; trying again")
             await asyncio.sleep(RETRY_S)

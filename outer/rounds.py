@@ -21,8 +21,10 @@ from eventlog.log import MAX_BATCH
 from leases import policy
 from leases.blocks import weights
 from leases.progress import target_reached
+from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
 from leases.states import LEASED
+from leases.stealing import steals
 from leases.view import View
 from outer.facts import Facts, Verdict
 from outer.keeping import finishing, saving
@@ -123,10 +125,7 @@ def quotas(members: list[Incarnation], full: int) -> list[int]:
     """Blocks for each, in proportion to its rate; the fastest, and who has no rate yet, get H's
     worth; each at least one."""
     fastest = max((one.tokens_per_s for one in members), default=0.0)
-    return [
-        max(1, int(full * (one.tokens_per_s / fastest))) if one.tokens_per_s else full
-        for one in members
-    ]
+    return [policy.quota_of(one, fastest, full) for one in members]
 
 
 def expected(view: View, round_: Round) -> list[Incarnation]:
@@ -191,7 +190,8 @@ def _close_reason(view: View, round_: Round, deltas: list[Delta]) -> str:
     run, missing = view.run(), expected(view, round_)
     names = ", ".join(one.site for one in missing)
     if not missing:
-        return f"all {len(deltas)} expected deltas are in"
+        many = f"all {len(deltas)} expected deltas are in"
+        return many if len(deltas) != 1 else "the one expected delta is in"
     if run.ticks - round_.opened_ticks >= round_.deadline_ticks:
         return f"the deadline of {round_.deadline_ticks} ticks is over; without {names}"
     quorum = quorum_ticks(round_, deltas, run.live)
@@ -231,11 +231,13 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or policy.joins(view)
         or refusals(view, facts)
         or committing(view, facts)
+        or list(quarantines(view))
         or policy.epochs(view)
         or saving(view, facts)
         or finishing(view, facts)
         or closing(view, facts)
         or opening(view)
         or list(policy.grants(view))
+        or list(steals(view))
     )
     return decided[:MAX_BATCH]

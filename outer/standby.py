@@ -37,6 +37,7 @@ def owed(view: View) -> bool:
         return False
     return bool(
         run.live
+        or view.backs_off()
         or view.waiting_joins()
         or view.deltas("undecided", "cut", "void")
         or view.round_is_cut()

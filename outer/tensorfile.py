@@ -6,8 +6,10 @@ or the single key `atoll`, whose value is JSON with sorted keys: its header.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,11 +38,12 @@ def write(
 
     Equal tensors and headers give equal bytes. `durable`: it survives a power cut once this
     returns. Tensors may be of any dtype, but contiguous, on the CPU and with storage of their own.
+    Raises OSError.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     metadata = None if header is None else {KEY: json.dumps(dict(header), sort_keys=True)}
     try:
-        save_file({name: tensors[name] for name in sorted(tensors)}, part, metadata)
+        _save({name: tensors[name] for name in sorted(tensors)}, part, metadata)
         if durable:
             _sync(part)
         part.replace(path)
@@ -48,6 +51,15 @@ def write(
         part.unlink(missing_ok=True)
     if durable:
         _sync(path.parent)
+
+
+def _save(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None) -> None:
+    try:
+        save_file(dict(tensors), path, metadata)
+    except SafetensorError as error:  # what the library makes of a full disk
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 class Reader:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eventlog.config import Timing
 from leases import policy
+from leases.owing import owes
 from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
@@ -124,6 +125,11 @@ def _site(view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: in
         left = span((lost_ticks - one.silent_ticks) * timing.tick_s)
         until = f"departs as lost in {left} unless it speaks"
         return [Wait(one.site, f"is silent for {span(silence_s)}", until)]
+    owed = owes(view, one)
+    if owed is not None and 2 * owed.ticks > owed.last_tick:
+        stood = f"is {owed.what}, for {span(owed.ticks * timing.tick_s)}"
+        left = span(max(0, owed.last_tick - owed.ticks) * timing.tick_s)
+        return [Wait(one.site, stood, f"departs as lost in {left} unless it goes on")]
     if one.drain:
         return [Wait(one.site, "is drained: it delivers what is started", "until it has left")]
     if not policy.usable(view, one):
@@ -203,6 +209,8 @@ def _no_more_expected(run: Run, round_: Round, deltas: list[Delta]) -> Wait:
     who = f"round {round_.round}"
     if deltas:
         what = f"has all {len(deltas)} expected deltas: they are checked"
+        if len(deltas) == 1:
+            what = "has the one expected delta: it is checked"
         return Wait(who, what, "until the cut is made")
     if run.state != "running":
         return Wait(who, "has no delta and stays open", "until the run goes on or ends")

@@ -109,7 +109,8 @@ class Workshop:
                 "merge": merged - fetched,
                 "upload": self.clock() - merged,
             },
-            reason=f"{len(deltas)} deltas with {round_.tokens} tokens are merged",
+            reason=f"{len(deltas)} delta{'s' * (len(deltas) != 1)} "
+            f"with {round_.tokens:,} tokens merged",
         )
 
     async def snapshot(self, row: Version) -> SnapshotSaved | None:

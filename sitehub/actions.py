@@ -17,6 +17,13 @@ class StartTrainer:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTrainer:
+    """Kill the trainer process, which hangs; `on_trainer_gone` follows."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """One command for the trainer; one `on_answer` follows."""
 
@@ -60,4 +67,4 @@ class Leave:
     reason: str
 
 
-Action = StartTrainer | Tell | Append | Fetch | Store | Drop | Leave
+Action = StartTrainer | EndTrainer | Tell | Append | Fetch | Store | Drop | Leave

@@ -36,7 +36,19 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
 
 def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:
     hub.trainer.busy = command["do"]
+    hub.trainer.num_told += 1
     return [Tell(command)]
+
+
+def warm_up(hub: HubState, now: float) -> list[Action]:
+    """At the door behind a predecessor (R11): hold the newest version before we are admitted."""
+    if hub.trainer.ready is None or hub.trainer.busy or hub.trainer.cold:
+        return []
+    if hub.trainer.version is None:
+        return _load(hub, now)
+    if hub.trainer.version < hub.view.run().version:
+        return _apply(hub, hub.trainer.version, now)
+    return []
 
 
 def _load(hub: HubState, now: float) -> list[Action]:
@@ -129,23 +141,31 @@ def on_trained(hub: HubState, answer: dict[str, Any], now: float) -> None:
 
 
 def on_version(hub: HubState, answer: dict[str, Any], now: float) -> None:
-    """The trainer holds a version; announced once it is the newest."""
-    hub.trainer.version = answer["version"]
+    """The trainer holds a version."""
+    hub.trainer.version, hub.trainer.digest = answer["version"], answer["digest"]
     hub.spent("apply", float(answer["seconds"]))
-    run = hub.view.run()
-    if answer["version"] < run.version or hub.announced_version == run.version:
-        return
-    hub.announced_version = answer["version"]
-    stall_s = 0.0 if hub.trainer.idle_since is None else now - hub.trainer.idle_since
-    source = "update"
+    hub.trainer.source = "update"
     if answer["did"] == "load":
-        source = "snapshot" if run.version else "initial"
+        hub.trainer.source = "snapshot" if answer["version"] else "initial"
+    if hub.incarnation is not None:
+        announce(hub, now)
+
+
+def announce(hub: HubState, now: float) -> None:
+    """Say which version the trainer holds, once it is the newest; once for each."""
+    trainer, run = hub.trainer, hub.view.run()
+    if trainer.version is None or trainer.version < run.version:
+        return
+    if hub.announced_version == run.version:
+        return
+    hub.announced_version = trainer.version
+    stall_s = 0.0 if trainer.idle_since is None else now - trainer.idle_since
     hub.queue.append(
         VersionApplied.model_validate(
             {
-                "version": answer["version"],
-                "parameters_digest": answer["digest"],
-                "source": source,
+                "version": trainer.version,
+                "parameters_digest": trainer.digest,
+                "source": trainer.source,
                 "seconds": hub.phases,
                 "stall_s": stall_s,
             }

@@ -19,6 +19,7 @@ from sitehub.sources import DataInvalid, Document, Source, SourceDigest, documen
 from sitehub.tokenfiles import DType, TokenWriter, dtype_for, write_file
 
 Progress = Callable[[str, int, int], None]  # (what is done, documents done, documents in all)
+MAX_VOCAB = 1 << 20  # larger than any in use; the library that trains one aborts on memory
 _BATCH_DOCUMENTS = 64  # encoded together; bounds memory
 
 
@@ -39,6 +40,8 @@ class Options:
         for name, least in (("sequence_tokens", 1), ("subset", 1), ("heldout_every", 2)):
             if getattr(self, name) < least:
                 raise DataInvalid(f"{name} = {getattr(self, name)}: give {least} or more")
+        if self.vocab_size > MAX_VOCAB:
+            raise DataInvalid(f"vocab_size = {self.vocab_size}: give {MAX_VOCAB} or less")
 
 
 def build(
@@ -49,6 +52,14 @@ def build(
 ) -> Corpus:
     """Tokenize the sources into `directory` and open it. Raises DataInvalid, OSError."""
     options.check()
+    for source in sources:
+        if source.folder.resolve() in (directory.resolve(), *directory.resolve().parents):
+            raise DataInvalid(
+                f"{directory} lies within {source.folder}, the text that it is built from, and "
+                "would be text of the next build; name another folder"
+            )
+    if directory.exists() and not directory.is_dir():
+        raise DataInvalid(f"{directory} is no folder; name another one")
     report = progress or (lambda what, done, total: None)
     found = documents(sources, options.subset, options.heldout_every)
     data, tokenizer = _tokenizer(found, options, report)

@@ -13,9 +13,10 @@ from sitehub.state import HubState, Publication, key_of
 CLAIMS_AHEAD = 1  # blocks started in the log beside the one in training (R7)
 
 
-def claim(hub: HubState, held: list[Block]) -> None:
+def claim(hub: HubState, held: list[Block], now: float) -> None:
     """Say in the log that we start blocks, one ahead of the one in training, so that a round trip
-    to the broker costs no training time; none that would not end before the deadline's margin."""
+    to the broker costs no training time; none that would not end before the deadline's margin, or
+    before the job's."""
     run = hub.view.run()
     if run.state != "running" or hub.leaving or hub.trainer.version != run.version:
         return
@@ -26,6 +27,8 @@ def claim(hub: HubState, held: list[Block]) -> None:
         if block.state != LEASED or key_of(block) in hub.claimed:
             continue
         if in_work > CLAIMS_AHEAD or (pressed(hub, in_work + 1) and (trained or in_work)):
+            return
+        if outlives_job(hub, in_work + 1, now):
             return
         hub.claimed.add(key_of(block))
         hub.queue.append(BlockStarted(epoch=block.epoch, block=block.block, lease=block.lease))
@@ -40,6 +43,14 @@ def pressed(hub: HubState, num_blocks: int) -> bool:
     left = round_.deadline_ticks - (hub.view.run().ticks - round_.opened_ticks)
     margin_s = min(timing.margin_s, round_.deadline_ticks * timing.tick_s / 4)
     return left * timing.tick_s < margin_s + num_blocks * hub.trainer.block_s
+
+
+def outlives_job(hub: HubState, num_blocks: int, now: float) -> bool:
+    """Whether so many more blocks would not end before the margin of the job's walltime (P7)."""
+    if hub.walltime_end is None:
+        return False
+    left_s = hub.walltime_end - now - hub.view.timing().margin_s
+    return left_s < num_blocks * hub.trainer.block_s
 
 
 def must_publish(hub: HubState, held: list[Block]) -> bool:

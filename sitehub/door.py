@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from eventlog.events import SiteJoined, Token
 from leases.rows import Incarnation
+from sitehub import boundary
 from sitehub.actions import Action, Leave, StartTrainer
 from sitehub.state import HubState
 
 GOOD, FAILED, REFUSED, TEMPORARY = 0, 1, 6, 75  # exit codes (DESIGN 9)
 
 
-def knock(hub: HubState) -> list[Action]:
+def knock(hub: HubState, now: float) -> list[Action]:
     """Not admitted yet: start a trainer, join once it is ready, wait for the answer."""
     if hub.leaving is not None:
         return [Leave(hub.leaving.exit_code, hub.leaving.reason)]
     if hub.join_seq is not None:
-        return _answered(hub, hub.join_seq)
+        return _answered(hub, hub.join_seq, now)
     if hub.trainer.ready is None:
         if hub.trainer.starting:
             return []
@@ -30,7 +31,11 @@ def knock(hub: HubState) -> list[Action]:
                 software=report["software"],
                 manifest_digest=report["manifest_digest"],
                 arithmetic=report["arithmetic"],
+                walltime_left_s=None
+                if hub.walltime_end is None
+                else max(0.0, hub.walltime_end - now),
                 predecessor=_living_predecessor(hub),
+                successor=hub.successor,
             )
         ]
     return []
@@ -45,10 +50,11 @@ def _living_predecessor(hub: HubState) -> Token | None:
     return hub.predecessor if lives else None
 
 
-def _answered(hub: HubState, join_seq: int) -> list[Action]:
+def _answered(hub: HubState, join_seq: int, now: float) -> list[Action]:
     answer = hub.view.answer(join_seq)
     if answer is None or answer.state == "waiting":
-        return []
+        behind = hub.view.live_at(hub.site) is not None
+        return boundary.warm_up(hub, now) if behind else []
     if answer.state == "refused":
         return [Leave(REFUSED if answer.final else TEMPORARY, f"refused: {answer.reason}")]
     if answer.incarnation is None:
@@ -56,6 +62,8 @@ def _answered(hub: HubState, join_seq: int) -> list[Action]:
     one = hub.view.incarnation(answer.incarnation)
     assert one is not None
     hub.incarnation = one.token
+    if hub.trainer.ready is None:
+        hub.depart("trainer", "its trainer ended before it was admitted")
     return []
 
 
@@ -69,4 +77,6 @@ def departed(hub: HubState, one: Incarnation) -> list[Action]:
         hub.start_over()
         return []
     code = {"replaced": TEMPORARY, "unfit": REFUSED}.get(one.code, GOOD)
+    if one.backoff_until:
+        code = TEMPORARY  # R14: it may come back
     return [Leave(code, f"departed ({one.code}): {one.reason}")]

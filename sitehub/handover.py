@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
-from sitehub.spawn import TrainerHandle, spawn_trainer
+from sitehub.spawn import TrainerHandle, socket_folder, spawn_trainer
 from sitehub.wire import Message, WireInvalid, async_read, async_write
 
 _END_S = 5.0  # how long a trainer told to exit may take
@@ -33,7 +32,7 @@ class Handover:
     on_message: Callable[[Message], None]
     on_gone: Callable[[str], None]
     pid: int | None = None
-    _sockets: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="atoll-hub-")))
+    _sockets: Path = field(default_factory=lambda: socket_folder("atoll-hub-"))
     _server: asyncio.Server | None = None
     _writer: asyncio.StreamWriter | None = None
     _reader_task: asyncio.Task[None] | None = None
@@ -48,7 +47,6 @@ class Handover:
         settings.write_text(
             json.dumps({"config": config.model_dump(mode="json"), "data": shape.model_dump()})
         )
-        # a path of its own: unix sockets allow little more than 100 bytes
         path = self._sockets / "trainer"
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._connected, path)
@@ -65,6 +63,11 @@ class Handover:
         if self._writer is not None:
             with suppress(OSError):
                 await async_write(self._writer, command)
+
+    def kill(self) -> None:
+        """End a trainer that hangs, at once; `on_gone` follows."""
+        if self._handle is not None:
+            self._handle.kill()
 
     async def stop(self) -> None:
         """End the trainer: told to exit, then killed."""

@@ -24,7 +24,7 @@ from eventlog.errors import (
     LockHeld,
     LogUnavailable,
 )
-from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined, Token
+from eventlog.events import COORDINATOR, OPERATOR, DeltaPublished, Event, SiteJoined, Token
 from eventlog.feed import Feed
 from eventlog.locks import exclusive
 from eventlog.log import EventLog
@@ -32,7 +32,17 @@ from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
 from leases.table import LeaseTable
 from leases.view import View
-from sitehub.actions import Action, Append, Drop, Fetch, Leave, StartTrainer, Store, Tell
+from sitehub.actions import (
+    Action,
+    Append,
+    Drop,
+    EndTrainer,
+    Fetch,
+    Leave,
+    StartTrainer,
+    Store,
+    Tell,
+)
 from sitehub.handover import Handover
 from sitehub.logic import HubLogic
 from sitehub.state import HubState
@@ -53,6 +63,7 @@ class Hub:
     data: Path
     num_threads: int = 1
     walltime_end: float | None = None
+    successor: bool = False
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
     pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
@@ -98,6 +109,7 @@ class Hub:
                     View(self._projection.db),
                     walltime_end=self.walltime_end,
                     predecessor=self._recorded(),
+                    successor=self.successor,
                 )
             )
             self._handover = self.trainers(
@@ -119,11 +131,15 @@ class Hub:
             position = self._projection.position.sequence
         async with Feed(self.log, position, subjects) as self._feed:
             while True:
+                before = self.logic.hub.incarnation
                 for action in self.logic.actions(self.clock()):
                     if isinstance(action, Leave):
                         self.say(action.reason)
                         return action.code
                     self._do(action)
+                incarnation = self.logic.hub.incarnation
+                if incarnation is not None and incarnation != before:
+                    self.say(f"admitted at event #{incarnation[0]}: it takes part")
                 self._record()
                 if records := await self._feed.next(_TURN_S):
                     self._fold(records)
@@ -145,6 +161,9 @@ class Hub:
         match action:
             case StartTrainer():
                 self._start(self._start_trainer())
+            case EndTrainer(reason):
+                self.say(reason)
+                self._handover.kill()
             case Tell(command):
                 self._start(self._handover.tell(command))
             case Append(events):
@@ -188,9 +207,10 @@ class Hub:
         while True:
             try:
                 sequence = await attempt
+                self._tell(events)
                 return self.logic.on_appended(len(events), sequence, self.clock())
             except LogUnavailable as error:
-                self.say(f"{error}; trying again")
+                self.say(_again(error))
                 await asyncio.sleep(_RETRY_S)
                 attempt = self._writer.retry()
             except Conflict as conflict:
@@ -198,6 +218,16 @@ class Hub:
                     await asyncio.sleep(0.05)
                 self._writer.last = 0  # the fold knows better
                 return self.logic.on_overtaken()
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        """What a person who reads the job's output wants to know of what is in the log now."""
+        for event in events:
+            if isinstance(event, SiteJoined):
+                self.say("asks to be admitted")
+            elif isinstance(event, DeltaPublished):
+                num, tokens = len(event.blocks), sum(block.tokens for block in event.blocks)
+                what = f"delivered {num} block{'s' * (num != 1)}, {tokens:,} tokens"
+                self.say(f"{what}, trained on version {event.base_version}")
 
     async def _fetch(self, blob: str) -> None:
         target = self._handover.folder / blob
@@ -208,7 +238,7 @@ class Hub:
                     await self.blobs.get(blob, target)
                 return self.logic.on_fetched(blob, self.clock())
             except BlobUnavailable as error:
-                self.say(f"{error}; trying again")
+                self.say(_again(error))
                 await asyncio.sleep(_RETRY_S)
             except (BlobMissing, BlobDamaged) as error:
                 return self.logic.on_missing(blob, str(error))
@@ -221,7 +251,7 @@ class Hub:
                 took = self.clock() - began
                 return self.logic.on_stored(name, blob.digest, blob.num_bytes, took)
             except BlobUnavailable as error:
-                self.say(f"{error}; trying again")
+                self.say(_again(error))
                 await asyncio.sleep(_RETRY_S)
 
     # -- the trainer ------------------------------------------------------------------------------
@@ -262,3 +292,8 @@ class Hub:
             part.write_text(content)
             part.replace(self.folder / "site.json")
             self._said = content
+
+
+def _again(error: Exception) -> str:
+    """Errors of the broker end in an advice that is taken already."""
+    return f"{str(error).removesuffix('; try again')}; trying again"

@@ -14,7 +14,7 @@ from eventlog.codec import Entry
 from eventlog.events import DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
-from sitehub import boundary, delivery, door
+from sitehub import boundary, delivery, door, watchdog
 from sitehub.actions import Action, Append, Leave
 from sitehub.state import HubState, Leaving, TrainerState
 
@@ -55,6 +55,7 @@ class HubLogic:
         trainer = self.hub.trainer
         trainer.step, trainer.tokens = report["step"], report["tokens"]
         trainer.tokens_per_s = report["tokens_per_s"]
+        trainer.step_s = report.get("slowest_step_s", report.get("step_s", 0.0))
 
     def on_trainer_gone(self, reason: str) -> None:
         """R4: an incarnation does not outlive its trainer's memory."""
@@ -72,6 +73,7 @@ class HubLogic:
         if "error" in answer:
             code = "unfit" if did == "publish" else "trainer"
             hub.publication = None if did == "publish" else hub.publication
+            hub.trainer.cold = hub.incarnation is None
             hub.depart(code, f"{did} failed: {answer['error']}")
         elif did == "train":
             boundary.on_trained(hub, answer, now)
@@ -101,6 +103,7 @@ class HubLogic:
     def on_missing(self, blob: str, reason: str) -> None:
         """A version we need is released: we are too far behind; start over as a joiner."""
         self.hub.fetching.pop(blob, None)
+        self.hub.trainer.cold = self.hub.incarnation is None
         self.hub.depart("trainer", f"a blob it needs is gone: {reason}")
 
     def on_stored(self, name: str, blob: str, num_bytes: int, seconds: float) -> None:
@@ -122,23 +125,29 @@ class HubLogic:
         run = hub.view.run()
         if run.state == "finished":
             return [Leave(door.GOOD, f"the run has finished: {run.reason}")]
+        ended = watchdog.watch(hub, now)
         if hub.incarnation is None:
-            return door.knock(hub) + self._flush()
+            ended += door.knock(hub, now)
+        if hub.incarnation is None:
+            return ended + self._flush()
         one = hub.view.incarnation(hub.incarnation[0])
         assert one is not None, "an admitted incarnation stays in the table"
         if one.state == "departed":
-            return door.departed(hub, one)
-        return self._live(one, now) + self._flush()
+            return ended + door.departed(hub, one)
+        return ended + self._live(one, now) + self._flush()
 
     def _live(self, one: Incarnation, now: float) -> list[Action]:
         hub, held = self.hub, self.hub.held()
+        if one.state == "departing" and hub.leaving is not None and not hub.appending:
+            return self._good_bye(hub.leaving, now)
         delivery.settle(hub, held)
         self._consider_leaving(one, held, now)
         found: list[Action] = []
         if hub.trainer.ready is not None and not hub.trainer.busy:
             found += boundary.next_command(hub, held, now)
         if not hub.departing:
-            delivery.claim(hub, held)
+            boundary.announce(hub, now)
+            delivery.claim(hub, held, now)
             found += delivery.deliver(hub)
             self._consider_departing(held)
             self._beat(now)
@@ -158,6 +167,13 @@ class HubLogic:
             hub.leaving = Leaving("drained", "the operator asked it to leave", door.GOOD)
         elif run.state == "stopping" and not any(block.state == TRAINING for block in held):
             hub.leaving = Leaving("drained", f"the run stops: {run.reason}", door.GOOD)
+
+    def _good_bye(self, leaving: Leaving, now: float) -> list[Action]:
+        """Our departure is in the log and everything delivered before it: the coordinator's answer
+        is a courtesy, and a job that ends does not wait for one that is not there."""
+        if now - self.hub.last_append < self.hub.view.timing().lease_s:
+            return []
+        return [Leave(leaving.exit_code, f"{leaving.reason}; no coordinator has answered yet")]
 
     def _consider_departing(self, held: list[Block]) -> None:
         """Say good-bye once nothing is in training and nothing trained is undelivered."""
@@ -184,6 +200,7 @@ class HubLogic:
                     "tokens_per_s": hub.trainer.tokens_per_s,
                     "version": hub.trainer.version,
                     "walltime_left_s": left_s,
+                    "step_s": hub.trainer.step_s or None,
                 }
             )
         )
@@ -193,6 +210,8 @@ class HubLogic:
             return "starting"
         if self.hub.publication is not None:
             return "publishing"
+        if self.hub.fetching:
+            return "applying"
         return {"train": "training", "apply": "applying"}.get(self.hub.trainer.busy, "waiting")
 
     def _flush(self) -> list[Action]:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +26,17 @@ PRELOAD_VARIABLE = "ATOLL_PRELOAD"
 # the cores are shared, two spinning threads train at a tenth of the speed of two that sleep.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
+_LONGEST_BYTES = 50
 _ANSWER_S = 10.0
 _POLL_S = 0.02
+
+
+def socket_folder(prefix: str) -> Path:
+    """A new folder of our own whose path leaves room for the name of a socket: unix sockets allow
+    little more than 100 bytes, and a job's TMPDIR may be longer."""
+    usual = tempfile.gettempdir()
+    short = usual if len(os.fsencode(usual)) <= _LONGEST_BYTES else "/tmp"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=short))
 
 
 class SpawnFailed(AtollError):

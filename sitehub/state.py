@@ -45,8 +45,23 @@ class TrainerState:
     tokens: int = 0
     tokens_per_s: float = 0.0
     block_s: float = 0.0  # how long a block takes, an exponential average
+    step_s: float = 0.0  # the slowest of its recent steps
     idle_since: float | None = None
     num_deaths: int = 0
+    num_told: int = 0  # commands
+    ending: bool = False  # it hangs and is being killed
+    cold: bool = False  # it could not be warmed up; admitted, it tries again
+    digest: str = ""  # of the version that it holds
+    source: str = "update"  # where that came from
+
+
+@dataclass(slots=True)
+class Eye:
+    """What the hub last saw of its trainer (R10). `mark`: commands told and steps done."""
+
+    mark: tuple[int, int] = (0, 0)
+    since: float = 0.0
+    looked: float = 0.0
 
 
 @dataclass(slots=True)
@@ -61,13 +76,16 @@ class Leaving:
 @dataclass(slots=True)
 class HubState:
     """`walltime_end`: when the job ends, on the clock of `now`; None: never. `predecessor`: the
-    incarnation that held this site's lock on this machine before (R11)."""
+    incarnation that held this site's lock on this machine before; `successor`: this is the job
+    that follows the one that lives, and waits for its departure (R11)."""
 
     site: str
     view: View
     walltime_end: float | None = None
     predecessor: Token | None = None
+    successor: bool = False
     trainer: TrainerState = field(default_factory=TrainerState)
+    eye: Eye = field(default_factory=Eye)
     incarnation: Token | None = None
     leaving: Leaving | None = None
     join_seq: int | None = None  # of our SiteJoined

@@ -130,6 +130,7 @@ class Trainer:
                 "tokens": meter.tokens,
                 "tokens_per_s": meter.tokens_per_s,
                 "step_s": meter.step_s,
+                "slowest_step_s": meter.slowest_step_s,
             }
         )
 

@@ -38,6 +38,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.steps, self.tokens = 0, 0
+        self.slowest_step_s = 0.0  # of the recent steps: forgotten as the averages are
         self._steps = self._tokens = self._seconds = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
@@ -45,6 +46,7 @@ class Meter:
         self.steps += 1
         self.tokens += tokens
         decay = math.exp(-seconds / _RATE_S)
+        self.slowest_step_s = max(seconds, self.slowest_step_s * decay)
         self._steps = self._steps * decay + 1
         self._tokens = self._tokens * decay + tokens
         self._seconds = self._seconds * decay + seconds

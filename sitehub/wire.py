@@ -11,8 +11,9 @@ import socket
 import struct
 from typing import Any
 
-from eventlog.codec import pack, unpack
-from eventlog.errors import AtollError, EventInvalid
+import msgpack
+
+from eventlog.errors import AtollError
 
 MAX_MESSAGE_BYTES = 4 << 20  # tensors travel as files, so nothing here is large
 _LENGTH = struct.Struct(">I")
@@ -60,7 +61,7 @@ async def async_read(reader: asyncio.StreamReader) -> Message | None:
 
 
 def _frame(message: Message) -> bytes:
-    body = pack(message)
+    body = msgpack.packb(message, unicode_errors="surrogateescape")  # a path may be any bytes
     if len(body) > MAX_MESSAGE_BYTES:
         raise WireInvalid(f"a message of {len(body)} bytes; at most {MAX_MESSAGE_BYTES} are sent")
     return _LENGTH.pack(len(body)) + body
@@ -79,8 +80,8 @@ def _parse(body: bytes, num_bytes: int) -> Message:
     if len(body) < num_bytes:
         raise _torn(len(body), num_bytes)
     try:
-        message = unpack(body)
-    except EventInvalid as error:
+        message = msgpack.unpackb(body, unicode_errors="surrogateescape")
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise WireInvalid(f"a message that cannot be read: {error}") from error
     if not isinstance(message, dict):
         raise WireInvalid(f"a message that is no map but {type(message).__name__}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ops import exits
 from ops.output import json_option, print_json, say
 
 
@@ -28,7 +29,11 @@ def broker() -> None:
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address it listens on.")
 @click.option(
-    "--port", default=0, help="The port; by default the one it had before, else a free one."
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="The port; by default the one it had before, else a free one.",
 )
 @json_option
 def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
@@ -50,5 +55,10 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
         else:
             click.echo(server.url)
             say(f"the broker keeps its data in {settings.store_dir}; Ctrl-C stops it")
-        code = server.wait()
+        try:
+            code = server.wait()
+        except KeyboardInterrupt:
+            server.stop()
+            say(f"stopped; all it holds is in {settings.store_dir}, to be served again")
+            raise click.exceptions.Exit(exits.INTERRUPTED) from None
         raise BrokerUnfit(f"nats-server ended by itself with {code}; see {settings.log_file}")

@@ -59,11 +59,18 @@ def build(
 
     The text is every file below each FOLDER, in sorted order, or --stdlib, or both. Every 20th
     file is held out for evaluation. A byte-level BPE is trained on the rest unless --tokenizer
-    names one.
+    names one. An OUT that holds data already is refused: runs may be bound to it.
     """
     *folders, out = paths
     if not folders and not stdlib:
         raise click.UsageError("name a FOLDER of text before OUT, or give --stdlib")
+    from sitehub.manifest import FILE_NAME
+
+    if (out / FILE_NAME).exists():
+        raise click.UsageError(
+            f"{out} holds data already, and runs may be bound to it: name another folder for OUT, "
+            "or remove that one first"
+        )
     from sitehub.build import Options, build
     from sitehub.sources import folder, standard_library
 

@@ -29,15 +29,18 @@ def demo(folder: Path | None, as_json: bool) -> None:
     code 0 means that the audit holds and that the model has half the unigram model's perplexity
     or less.
     """
-    from rich.console import Console
-
     from ops import exits
     from ops.demo import screen, stage
+    from ops.demo.processes import DemoFailed
     from ops.home import Home
+    from ops.terminal import Console
 
     folder = folder or Home.find().root / time.strftime("demo-%Y%m%d-%H%M%S")
     console = Console(stderr=as_json, highlight=False)
-    stage.prepare(folder)
+    try:
+        stage.prepare(folder)
+    except DemoFailed as error:
+        raise click.UsageError(str(error)) from error
     outcome = asyncio.run(
         stage.play(
             folder.absolute(),

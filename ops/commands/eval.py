@@ -80,7 +80,11 @@ async def _evaluate(
         async with folded(log) as projection:
             view = View(projection.db)
             if view.manifest_digest() != corpus.manifest_digest:
-                raise RequestVoid(f"the data in {corpus.directory} is not that of run {run}")
+                raise RequestVoid(
+                    f"the data manifest of {corpus.directory} is {corpus.manifest_digest[:12]}, "
+                    f"that of run {run} is {view.manifest_digest()[:12]}: give the data that its "
+                    "sites train on"
+                )
             number = view.run().version if version is None else version
             if not 0 <= number <= view.run().version:
                 raise RequestVoid(f"run {run} has versions 0 to {view.run().version}")

@@ -33,7 +33,12 @@ def log() -> None:
 @click.option(
     "--after", default=0, type=click.IntRange(0), metavar="N", help="Only events behind sequence N."
 )
-@click.option("--type", "types", multiple=True, help="Only this type; may be given again.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    help="Only this type, such as round.committed; may be given again.",
+)
 @click.option("--source", "sources", multiple=True, help="Only this source, such as site.a.")
 @broker_option
 @json_option
@@ -57,6 +62,21 @@ def show(
         printer.print(read_export(found))
     else:
         asyncio.run(_show_run(found, broker, printer))
+    if not printer.num_printed:
+        say("no event matches" + _nearest(types))
+
+
+def _nearest(types: Iterable[str]) -> str:
+    """Event types that may have been meant, for a person who wrote others."""
+    from difflib import get_close_matches
+
+    from eventlog.events import EVENTS
+
+    spelt = {kind.__name__.lower(): name for name, kind in EVENTS.items()} | {n: n for n in EVENTS}
+    wrong = [one for one in types if one not in EVENTS]
+    near = [get_close_matches(one.lower(), spelt, n=1) for one in wrong]
+    meant = sorted({spelt[match[0]] for match in near if match})
+    return f"; did you mean --type {' --type '.join(meant)}?" if meant else ""
 
 
 async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
@@ -217,7 +237,7 @@ class _Printer:
         types: Iterable[str] = (),
         sources: Iterable[str] = (),
     ) -> None:
-        self.after = after
+        self.after, self.num_printed = after, 0
         self._as_json, self._types, self._sources = as_json, set(types), set(sources)
 
     def print(self, records: Iterable[Record]) -> None:
@@ -233,6 +253,7 @@ class _Printer:
             entry = decode(record)
             if self._types and (entry.envelope is None or entry.envelope.type not in self._types):
                 continue
+            self.num_printed += 1
             if self._as_json:
                 print_json(describe.as_json(entry))
             else:

@@ -1,4 +1,4 @@
-"""`atoll run`: create a run from a TOML file, list, show and stop runs."""
+"""`atoll run`: create a run from a TOML file, list and show runs, pause, resume and stop one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def run() -> None:
-    """Create, list, show and stop runs.
+    """Create, list and show runs; pause, resume and stop one.
 
     A run trains one model up to its target: one log on the broker, one configuration, one data
     manifest. Sites join and leave it as they like.
@@ -26,7 +26,13 @@ def run() -> None:
 @run.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--data", metavar="DIR", help="The data, in place of the configuration's data.path.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a value; may be given again.",
+)
 @broker_option
 @json_option
 def create(
@@ -121,14 +127,14 @@ def show(name: str, broker: str | None, as_json: bool) -> None:
     if as_json:
         print_json(summary | {"config": config})
         return
-    for key, value in summary.items():
-        click.echo(
-            f"{key.replace('_', ' '):20} {value:,}"
-            if isinstance(value, int)
-            else f"{key.replace('_', ' '):20} {value}"
-        )
-    for key, value in _flat(config):
-        click.echo(f"{key:28} {value}")
+    rows = [
+        (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or "-")
+        for key, value in summary.items()
+    ]
+    rows += _flat(config)
+    width = max(len(key) for key, _ in rows)
+    for key, value in rows:
+        click.echo(f"{key:{width}}  {value}")
 
 
 async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -157,7 +163,45 @@ def stop(name: str, reason: str, broker: str | None) -> None:
     from eventlog.events import RunStopped
 
     sequence = asyncio.run(_request(name, broker, RunStopped(reason=reason)))
-    say(f"asked for at sequence {sequence}; watch it end: atoll watch {name}")
+    say(f"asked run {name} to stop (event #{sequence}); see it end: atoll watch {name}")
+
+
+@run.command()
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.option(
+    "--reason",
+    default="the operator paused it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
+@broker_option
+def pause(name: str, reason: str, broker: str | None) -> None:
+    """Let a run rest: no new blocks and no new rounds.
+
+    Started blocks are finished and delivered, and the open round is merged if it has a delta. Sites
+    and coordinator stay, and go on at once when the run is resumed.
+    """
+    from eventlog.events import RunPaused
+
+    sequence = asyncio.run(_request(name, broker, RunPaused(reason=reason)))
+    say(f"paused at sequence {sequence}; go on: atoll run resume {name}")
+
+
+@run.command()
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.option(
+    "--reason",
+    default="the operator resumed it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
+@broker_option
+def resume(name: str, reason: str, broker: str | None) -> None:
+    """Go on with a paused run."""
+    from eventlog.events import RunResumed
+
+    sequence = asyncio.run(_request(name, broker, RunResumed(reason=reason)))
+    say(f"resumed at sequence {sequence}; see it go on: atoll watch {name}")
 
 
 async def _request(name: str, broker: str | None, event: Any) -> int:
@@ -178,7 +222,7 @@ def _summary(view: View) -> dict[str, Any]:
         "version": one.version,
         "round": one.round,
         "tokens": one.merged_tokens,
-        "live_sites": one.live,
+        "live_sites": 0 if one.state == "finished" else one.live,  # none says good-bye then
         "num_parameters": one.num_parameters,
         "coordinator": one.holder,
         "term": one.term,

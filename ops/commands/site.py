@@ -6,10 +6,11 @@ import asyncio
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ops.output import broker_option, say
+from ops.output import broker_option, run_name, say
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -24,7 +25,7 @@ def site() -> None:
 
 
 @site.command("run")
-@click.argument("run")
+@click.argument("run", callback=run_name)
 @click.argument("name")
 @click.option(
     "--data",
@@ -38,15 +39,28 @@ def site() -> None:
 @click.option(
     "--walltime", metavar="TIME", help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00."
 )
+@click.option(
+    "--successor", is_flag=True, help="Take over from the job that is this site until it departs."
+)
 @broker_option
 def run_(
-    run: str, name: str, data: Path, threads: int, walltime: str | None, broker: str | None
+    run: str,
+    name: str,
+    data: Path,
+    threads: int,
+    walltime: str | None,
+    successor: bool,
+    broker: str | None,
 ) -> int:
     """Train for RUN as the site NAME until the run ends or this site leaves.
 
     Ctrl-C, SIGTERM, SIGUSR1 and a walltime that nears its end all end the block in work, deliver
     what is trained and depart; a second signal ends at once. Exit code 75 means that it may be
     started again, 6 that it must not.
+
+    A name that lives is refused as a twin (75), unless --successor says that this job follows that
+    one: then it waits, with the newest version loaded, until the other departs. It needs another
+    machine, or another ATOLL_HOME, than the job that it follows.
     """
     from eventlog.log import NAME
     from sitehub.corpus import Corpus
@@ -57,11 +71,17 @@ def run_(
         raise click.UsageError("--threads: at least 1")
     walltime_s = None if walltime is None else seconds(walltime)
     Corpus.open(data, verify="full")
-    return asyncio.run(_run(run, name, data, threads, walltime_s, broker))
+    return asyncio.run(_run(run, name, data, threads, walltime_s, successor, broker))
 
 
 async def _run(
-    run: str, name: str, data: Path, threads: int, walltime_s: float | None, broker: str | None
+    run: str,
+    name: str,
+    data: Path,
+    threads: int,
+    walltime_s: float | None,
+    successor: bool,
+    broker: str | None,
 ) -> int:
     from ops.connect import opened
     from ops.home import Home
@@ -77,10 +97,40 @@ async def _run(
             data.absolute(),
             num_threads=threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
+            successor=successor,
             say=lambda text: say(f"{name}: {text}"),
         )
         on_request(hub.ask_to_leave)
         return await hub.run()
+
+
+@site.command()
+@click.argument("run", metavar="RUN", callback=run_name)
+@click.argument("name")
+@click.option(
+    "--reason",
+    default="the operator drained it",
+    show_default=True,
+    help="For the log, and for whoever reads it.",
+)
+@broker_option
+def drain(run: str, name: str, reason: str, broker: str | None) -> None:
+    """Ask the site NAME to leave RUN well: it ends its block, delivers and departs, exit code 0."""
+    from eventlog.events import DrainRequested
+    from eventlog.log import NAME
+
+    if not NAME.match(name):
+        raise click.UsageError(f"{name!r} is no site name: lower-case letters, digits, hyphens")
+    sequence = asyncio.run(_request(run, broker, DrainRequested(site=name, reason=reason)))
+    say(f"asked for at sequence {sequence}; watch it leave: atoll watch {run}")
+
+
+async def _request(run: str, broker: str | None, event: Any) -> int:
+    from ops.connect import opened
+    from ops.folded import request
+
+    async with opened(run, broker) as (log, _, _):
+        return await request(log, event)
 
 
 def seconds(text: str) -> float:

@@ -99,7 +99,7 @@ async def _live(
 
 
 def _console() -> Console:
-    from rich.console import Console
+    from ops.terminal import Console
 
     return Console(markup=False, highlight=False, emoji=False)
 

@@ -75,14 +75,10 @@ class Crew:
         self.running.clear()
 
     def end(self) -> None:
-        """End whatever still runs."""
+        """End whatever still runs, at once: any of it may be killed at any instruction, and asked
+        to leave well sites would wait for a coordinator that leaves with them."""
         for process in self.running.values():
-            if process.poll() is None:
-                process.terminate()
+            process.kill()
         for process in self.running.values():
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.wait()
         self.running.clear()

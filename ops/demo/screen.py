@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ from eventlog.log import EventLog
 from ops.watch import play
 from ops.watch.live import LiveView
 
-Watch = Callable[[EventLog], AsyncIterator[None]]
+Watch = Callable[[EventLog], AsyncGenerator[None, None]]
 
 
 def watcher(console: Console) -> Watch:
@@ -27,7 +27,7 @@ def watcher(console: Console) -> Watch:
 
 
 def _drawn(console: Console) -> Watch:
-    async def watch(log: EventLog) -> AsyncIterator[None]:
+    async def watch(log: EventLog) -> AsyncGenerator[None, None]:
         view = LiveView(console, log.run)
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as screen:
             async with aclosing(play.follow(log)) as beats:
@@ -42,7 +42,7 @@ def _drawn(console: Console) -> Watch:
 
 
 def _told(out: IO[str]) -> Watch:
-    async def watch(log: EventLog) -> AsyncIterator[None]:
+    async def watch(log: EventLog) -> AsyncGenerator[None, None]:
         view = LiveView(Console(file=out), log.run)
         async with aclosing(play.follow(log)) as beats:
             async for beat in beats:
@@ -65,9 +65,8 @@ def summary(console: Console, facts: dict[str, Any], text: str, findings: Any) -
         "rounds, tokens": f"{facts['rounds']} rounds, {facts['tokens']:,} tokens, "
         f"{facts['epochs_closed']} whole epoch{'s' * (facts['epochs_closed'] != 1)}",
         "sites": f"{facts['sites']}; {facts['departures']} departed, "
-        f"{facts['late_joins']} joined late, {facts['blocks_reclaimed']} blocks reclaimed",
+        f"{facts['late_joins']} admitted in mid-run, {facts['blocks_reclaimed']} blocks reclaimed",
         "audit": _verdict(findings),
-        "log": facts["log_file"],
         "time": f"{facts['seconds']:.0f} s",
     }
     for name, value in rows.items():
@@ -97,6 +96,8 @@ def next_steps(console: Console, folder: Path, log_file: Path) -> None:
         (f"{atoll} log show {log_file} | less", "read what happened"),
         (f"ATOLL_HOME={folder} {atoll} broker serve", "serve the run again, for run show, eval"),
     )
+    console.print(Text("the exported log", style="bold"))
+    console.print(Text(f"  {log_file}"), soft_wrap=True, highlight=False)
     console.print(Text("try next", style="bold"))
     for command, why in lines:
         console.print(Text(f"  {command}"), soft_wrap=True, highlight=False)

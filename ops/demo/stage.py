@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from leases.table import LeaseTable
 from leases.view import View
 from ops import configure, founding
 from ops.demo.processes import Crew, DemoFailed
-from ops.demo.story import FIRST, KILLED, Story
+from ops.demo.story import FIRST, KILLED, Story, told
 from ops.folded import request
 from ops.home import Home
 from ops.logfile import export
@@ -36,7 +36,7 @@ from sitehub import build, sources
 from sitehub.corpus import Corpus, unigram
 from sitehub.evaluate import Evaluation, evaluate, sample
 from sitehub.model import build_model, load_into
-from sitehub.spawn import PRELOAD_VARIABLE, start_preload
+from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
 CONFIG = Path(__file__).parent.parent / "configs" / "demo.toml"
 SUBSET = 8  # every eighth file of the standard library: an epoch closes within the demo
@@ -44,7 +44,7 @@ LIMIT_S = 900.0
 PROMPT = "def __init__(self"
 
 Say = Callable[[str], None]
-Watch = Callable[[EventLog], AsyncIterator[None]]  # shows what comes; a turn now and then
+Watch = Callable[[EventLog], AsyncGenerator[None, None]]  # shows what comes; a turn now and then
 
 
 @dataclass(slots=True)
@@ -67,12 +67,13 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
     """
     began, home = time.monotonic(), Home(folder.absolute())
     with ExitStack() as stack:
-        sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="atoll-demo-"))
+        sockets = socket_folder("atoll-demo-")
+        stack.callback(shutil.rmtree, sockets, ignore_errors=True)
         say("starting a broker, building the data, importing the libraries once for all sites")
         server = stack.enter_context(
             BrokerServer(ServerSettings(home.broker), die_with_parent=True)
         )
-        preload_socket = Path(sockets) / "preload"
+        preload_socket = sockets / "preload"
         preload, corpus = await asyncio.gather(
             asyncio.to_thread(start_preload, preload_socket, home.process_log("preload")),
             asyncio.to_thread(_build, folder / "data"),
@@ -82,7 +83,14 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
             f"{corpus.manifest.training.num_tokens:,} tokens of the Python standard library's "
             f"source; broker at {server.url}"
         )
-        crew = Crew(home, {PRELOAD_VARIABLE: str(preload_socket), "ATOLL_BROKER": server.url})
+        crew = Crew(
+            home,
+            {
+                PRELOAD_VARIABLE: str(preload_socket),
+                "ATOLL_BROKER": server.url,
+                "TMPDIR": str(sockets),  # what killed sites leave goes with the demo
+            },
+        )
         stack.callback(crew.end)
         async with await connect(server.url, name="demo") as connection:
             config = configure.load(CONFIG)
@@ -95,7 +103,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
                 f"{initial[0].perplexity:,.0f} before training"
             )
             _begin(crew, config.name, folder / "data")
-            await _run(log, crew, folder / "data", watch)
+            await play_story(log, crew, folder / "data", watch, say)
             await asyncio.to_thread(crew.wait)
             version = await _version(log)
             final, text = await _evaluate(log, blobs, folder / "scratch", config, corpus, version)
@@ -139,22 +147,26 @@ def _site(run: str, name: str, data: Path) -> list[str]:
     return ["site", "run", run, name, "--data", str(data), "--threads", "1"]
 
 
-async def _run(log: EventLog, crew: Crew, data: Path, watch: Watch) -> None:
-    """Play the story while the run runs; ends when the run has finished."""
+async def play_story(log: EventLog, crew: Crew, data: Path, watch: Watch, say: Say) -> None:
+    """Play the story while the run runs, and say what it does; ends when the run has finished."""
     story, until = Story(), time.monotonic() + LIMIT_S
     with Projection(":memory:", [LeaseTable()], log.run) as projection:
-        view, shown = View(projection.db), watch(log)
-        async for _ in shown:
-            await run_projection(projection, log)
-            if (act := story.next_act(view)) is not None:
-                what, name = act
-                if what == "kill":
-                    crew.kill_site(log.run, name)
-                else:
-                    crew.start(name, _site(log.run, name, data))
-            crew.check()
-            if time.monotonic() > until:
-                raise DemoFailed(f"the run did not finish in {LIMIT_S:.0f} s; see {crew.home.root}")
+        view = View(projection.db)
+        async with aclosing(watch(log)) as shown:
+            async for _ in shown:
+                await run_projection(projection, log)
+                if (act := story.next_act(view)) is not None:
+                    what, name = act
+                    say(f"demo: {told(what, name)}")
+                    if what == "kill":
+                        crew.kill_site(log.run, name)
+                    else:
+                        crew.start(name, _site(log.run, name, data))
+                crew.check()
+                if time.monotonic() > until:
+                    raise DemoFailed(
+                        f"the run did not finish in {LIMIT_S:.0f} s; see {crew.home.root}"
+                    )
         if not story.told:
             raise DemoFailed("the run ended before the late join and the crash could be shown")
 

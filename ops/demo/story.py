@@ -54,3 +54,10 @@ def _in_the_middle(view: View, incarnation: int) -> bool:
     """It has trained something, trains now, and has delivered nothing of it."""
     states = [block.state for block in view.held(incarnation)]
     return TRAINED in states and TRAINING in states
+
+
+def told(what: str, name: str) -> str:
+    """An act in words."""
+    if what == "kill":
+        return f"kills {name} in mid-round, with SIGKILL to its hub and its trainer"
+    return f"starts {name}" + (", which joins late" if name == LATE else " again")

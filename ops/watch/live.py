@@ -23,7 +23,8 @@ from ops.watch.render import Frame
 from ops.watch.scene import Scene, scene
 from ops.watch.words import Told, tell
 
-MAX_TOLD = 8
+MAX_TOLD = 8  # events that a picture without a screen to fill shows
+MAX_TOLD_FIT = 60  # kept for a screen: as many as it has lines for are shown
 
 
 class LiveView:
@@ -45,7 +46,7 @@ class LiveView:
         self._projection = Projection(":memory:", [LeaseTable()], run)
         self._view = View(self._projection.db)
         self._pace = Pace()
-        self._told: deque[Told] = deque(maxlen=MAX_TOLD)
+        self._told: deque[Told] = deque(maxlen=MAX_TOLD_FIT if fit else MAX_TOLD)
 
     def update(self, records: Sequence[Record]) -> list[Told]:
         """Fold the next records; the events among them that are worth a line. Raises LogDamaged
@@ -56,7 +57,7 @@ class LiveView:
             said = tell(entry, void)
             if said is not None:
                 told.append(said)
-        self._told.extend(told[-MAX_TOLD:])
+        self._told.extend(told)
         return told
 
     def scene(self, now_s: float | None = None) -> Scene:

@@ -78,7 +78,8 @@ def _granted(event: Any) -> str:
 
 def _opened(event: Any) -> str:
     quotas = "+".join(str(quota.blocks) for quota in event.quotas) or "0"
-    return f"opened round {event.round} on version {event.base_version} ({quotas} blocks)"
+    plural = "" if quotas == "1" else "s"
+    return f"opened round {event.round} on version {event.base_version} ({quotas} block{plural})"
 
 
 def _published(event: Any) -> str:

@@ -181,3 +181,19 @@ async def test_a_server_that_does_not_sync_always_is_refused(tmp_path: Path) -> 
     finally:
         lax.kill()
         lax.wait()
+
+
+def test_a_path_in_any_script_and_with_any_sign_holds_a_broker(tmp_path: Path) -> None:
+    store = tmp_path / 'Läufe ☃ "so" \\n $HOME # {x}' / os.fsdecode(b"\xff\xfe")
+    with BrokerServer(ServerSettings(store)) as server:
+        assert server.running
+        assert (store / "jetstream").is_dir()
+
+
+def test_a_proxy_in_the_environment_is_not_asked_for_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with BrokerServer(ServerSettings(tmp_path / "store", start_s=10.0)) as server:
+        assert server.running

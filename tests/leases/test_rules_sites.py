@@ -39,6 +39,8 @@ def test_r8_a_site_is_lost_k_ticks_after_its_last_event() -> None:
 def test_r8_only_ticks_of_the_current_term_count() -> None:
     run = Scenario()
     run.arrive("a")
+    run.tick(5)
+    assert run.says("a", BEAT) == ""
     run.tick(K - 1)
     run.elect("two")
     run.tick(K - 1)

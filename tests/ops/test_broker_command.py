@@ -79,3 +79,11 @@ def test_a_taken_port_is_named_in_one_line(tmp_path: Path) -> None:
         out, said = process.communicate(timeout=60)
     assert (process.returncode, out, len(said.splitlines())) == (3, "", 1)
     assert str(port) in said and "in use" in said
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_there_is_not_is_usage(tmp_path: Path, port: str) -> None:
+    process = serve(tmp_path / "store", "--port", port)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert not (tmp_path / "store").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pkgutil
 import pty
@@ -180,3 +181,60 @@ def test_help_lists_every_command_module_once() -> None:
     modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
     assert listed == list(COMMANDS)
     assert {path.rpartition(".")[2] for path, _, _ in COMMANDS.values()} == modules
+
+
+def test_text_that_stdout_cannot_encode_is_escaped() -> None:
+    said = [
+        "import sys, click; from ops import cli, output",
+        "@click.command()\ndef odd(): output.print_json({'a': 'ü\\udcff'}); click.echo('☃')",
+        "cli.COMMANDS['odd'] = ('__main__', 'odd', '')",
+        "sys.argv[1:] = ['odd']; cli.main()",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(said)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert json.loads(first) == {"a": "ü\udcff"}
+    assert second == "\\u2603"
+
+
+@pytest.mark.parametrize("name", ["NOPE", "a.b", "a*", "", "ü", "a" * 64])
+def test_a_name_that_no_run_can_have_is_told_before_anything_is_tried(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    needed = {"eval": ["--data", str(tmp_path)], "site run": ["alpha", "--data", str(tmp_path)]}
+    tried = 0
+    for path, command in everything():
+        words = path.split()[1:]
+        if any(
+            param.make_metavar(docs.root_context()) in ("RUN", "RUN|FILE")
+            for param in command.params
+            if isinstance(param, click.Argument)
+        ):
+            tried += 1
+            assert run([*words, name, *needed.get(" ".join(words), [])]) == exits.USAGE, path
+            assert "no name that a run can have" in capfd.readouterr().err
+    assert tried >= 8
+
+
+def test_a_reader_that_goes_away_is_no_failed_check() -> None:
+    said = [
+        "import click; from ops import cli; from ops.terminal import Console",
+        "@click.command()\ndef long():\n for _ in range(99999): Console().print('line')",
+        "cli.COMMANDS['long'] = ('__main__', 'long', '')",
+        "cli.sys.argv[1:] = ['long']; cli.main()",
+    ]
+    program = [sys.executable, "-c", "\n".join(said)]
+    with subprocess.Popen(
+        program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None and writer.stderr is not None
+        assert writer.stdout.readline() == b"line\n"
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+    assert writer.returncode == exits.INTERRUPTED

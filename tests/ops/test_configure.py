@@ -60,6 +60,32 @@ def test_an_override_replaces_one_value(tmp_path: Path, override, read, value) -
     assert read(load(write(tmp_path, GOOD), [override])) == value
 
 
+@pytest.mark.parametrize(
+    ("override", "tokens", "rounds", "epochs"),
+    [
+        ("target.epochs=2", None, None, 2),
+        ("target.tokens=500_000", 500_000, None, None),
+        ("target.rounds=9", None, 9, None),
+    ],
+)
+def test_a_target_that_is_given_takes_the_place_of_the_files(
+    tmp_path: Path, override, tokens, rounds, epochs
+) -> None:
+    target = load(write(tmp_path, GOOD), [override]).target
+    assert (target.tokens, target.rounds, target.epochs) == (tokens, rounds, epochs)
+
+
+def test_two_targets_are_refused_wherever_they_are_given(tmp_path: Path) -> None:
+    one = ["target: give exactly one of tokens, rounds, epochs"]
+    assert problems(tmp_path, GOOD, "target.epochs=1", "target.tokens=5") == one
+    assert problems(tmp_path, GOOD.replace("rounds = 3", "rounds = 3\ntokens = 9")) == one
+
+
+def test_a_name_that_no_run_can_have_says_of_what_names_are_made(tmp_path: Path) -> None:
+    says = "name: lower-case letters, digits and hyphens only, not 'My Run'"
+    assert problems(tmp_path, GOOD, "name=My Run") == [says]
+
+
 def test_an_unknown_key_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
     found = problems(tmp_path, GOOD.replace("steps = 8", "stepz = 8"))
     assert found == ["inner.stepz: unknown key; did you mean inner.steps?"]
@@ -82,11 +108,6 @@ def test_a_batch_that_does_not_divide_the_block_is_refused(tmp_path: Path) -> No
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     found = problems(tmp_path, GOOD.replace('name = "small"', ""), "outer.momentum=1", "inner.lr=x")
     assert [line.partition(":")[0] for line in found] == ["name", "inner.lr", "outer.momentum"]
-
-
-def test_two_targets_are_refused(tmp_path: Path) -> None:
-    found = problems(tmp_path, GOOD, "target.tokens=5")
-    assert found == ["target: give exactly one of tokens, rounds, epochs"]
 
 
 def test_text_that_is_no_toml_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -36,6 +36,16 @@ def test_two_builds_of_one_text_are_equal(text: Path, tmp_path: Path, capsys) ->
     assert run(["data", "verify", one, two]) == 0
 
 
+def test_data_that_is_there_is_never_overwritten(text: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "one"
+    build(capsys, str(text), str(out))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    (text / "07.txt").write_text("another text\n")
+    assert run(["data", "build", str(text), str(out), "--vocab-size", "300"]) == 2
+    assert f"{out} holds data already" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
 def test_a_changed_byte_is_named_and_gives_code_1(text: Path, tmp_path: Path, capsys) -> None:
     build(capsys, str(text), str(tmp_path / "one"))
     damaged = tmp_path / "one" / "training.bin"

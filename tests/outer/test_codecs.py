@@ -157,3 +157,8 @@ def test_a_finite_value_that_bf16_would_round_to_infinity_is_refused(
 def test_a_delta_of_another_dtype_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"'w' is torch\.float64"):
         codecs.encode({"w": torch.ones(2, dtype=torch.float64)}, "fp32", tmp_path / "d")
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*nowhere"):
+        codecs.encode({"w": torch.zeros(3)}, "fp32", tmp_path / "nowhere" / "delta")

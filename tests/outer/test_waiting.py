@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from eventlog.events import DrainRequested, RunFinished, RunPaused, RunStopped, SiteDeparting
+from eventlog.events import (
+    DrainRequested,
+    Heartbeat,
+    RunFinished,
+    RunPaused,
+    RunStopped,
+    SiteDeparting,
+)
 from eventlog.projector import Projection
 from leases.table import LeaseTable
 from leases.view import View
@@ -256,3 +263,24 @@ def test_durations_are_for_people(seconds: float, words: str) -> None:
 def test_many_sites_are_counted_and_few_are_named() -> None:
     assert names(["a", "b"]) == "a, b"
     assert names([f"s{n}" for n in range(9)]) == "s0, s1, s2, s3, s4, … 9 sites in all"
+
+
+def test_a_trainer_that_shows_no_step_is_told_before_its_site_departs() -> None:
+    run = Scenario({"epochs": 9})
+    run.arrive("alpha", "beta")
+    run.open(alpha=2, beta=1)
+    run.grant("alpha", 0, 1)
+    run.says("alpha", run.starting(0))
+    beats = {"phase": "training", "step": 1, "tokens": 1, "tokens_per_s": 8.0}
+    told: list[list[str]] = []
+    for _ in range(17):  # a step is owed within the lease, 8 ticks; one lease more is the hub's
+        run.says("alpha", Heartbeat.model_validate(beats))
+        run.says("beta", Heartbeat(phase="waiting", step=0, tokens=0, tokens_per_s=0))
+        run.tick()
+        told.append([line for line in said(run) if line.startswith("alpha")])
+    assert told[7] == []
+    assert told[8] == [
+        "alpha is without a step in a block it trains, for 18 s, "
+        "departs as lost in 14 s unless it goes on"
+    ]
+    assert [event.site for event in rounds.policy.departures(run.view)] == ["alpha"]

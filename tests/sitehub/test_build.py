@@ -168,6 +168,7 @@ def test_first_difference_names_the_cause_before_its_effects(
     ("options", "named"),
     [
         (Options(vocab_size=100), "vocab_size = 100"),
+        (Options(vocab_size=10**11), "vocab_size = 10+: give 1048576 or less"),
         (Options(sequence_tokens=0), "sequence_tokens = 0"),
         (Options(subset=0), "subset = 0"),
         (Options(sequence_tokens=100_000, vocab_size=300), "fewer than one sequence"),
@@ -207,3 +208,18 @@ def test_unigram_perplexity_is_its_closed_form(corpus: Corpus) -> None:
     assert unigram(corpus) == pytest.approx(math.exp(sum(nats) / len(nats)))
     nats = nats[:32]
     assert unigram(corpus, max_tokens=40) == pytest.approx(math.exp(sum(nats) / len(nats)))
+
+
+@pytest.mark.parametrize("inner", [".", "sub", "sub/deeper"])
+def test_no_build_within_its_own_text(tmp_path: Path, inner: str) -> None:
+    text = write_text(tmp_path / "text")
+    before = content(text)
+    with pytest.raises(DataInvalid, match="would be text of the next build"):
+        build([folder(text)], text / inner, OPTIONS)
+    assert content(text) == before
+
+
+def test_a_file_in_the_place_of_the_data_is_told_first(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(DataInvalid, match="is no folder"):
+        build([folder(write_text(tmp_path / "text"))], tmp_path / "data", OPTIONS)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
 from sitehub.corpus import Corpus
-from sitehub.spawn import PRELOAD_VARIABLE, SpawnFailed, ask, spawn_trainer, start_preload
+from sitehub.spawn import (
+    PRELOAD_VARIABLE,
+    SpawnFailed,
+    ask,
+    socket_folder,
+    spawn_trainer,
+    start_preload,
+)
 from tests.sitehub.conftest import StartHub
 from tests.sitehub.support import Hub, save_initial
 
@@ -101,3 +110,16 @@ def test_parent_ends_when_told_or_when_its_starter_is_gone(tmp_path: Path) -> No
     assert not (tmp_path / "a").exists()
     assert told.stdin is not None
     told.stdin.close()
+
+
+def test_a_socket_fits_also_where_the_temporary_folder_has_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    folder = socket_folder("atoll-test-")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "preload.part"))
+        assert (folder / "preload.part").is_socket()
+    shutil.rmtree(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 import threading
@@ -96,3 +97,9 @@ async def test_hub_and_trainer_sides_understand_each_other(tmp_path: Path) -> No
 def test_too_long_a_message_is_not_sent(pair: tuple[socket.socket, socket.socket]) -> None:
     with pytest.raises(WireInvalid, match="at most"):
         write_message(pair[0], {"x": b"0" * MAX_MESSAGE_BYTES})
+
+
+def test_a_path_may_be_any_bytes(pair: tuple[socket.socket, socket.socket]) -> None:
+    message = {"log": os.fsdecode(b"/data/\xff\xc3\xbc")}
+    write_message(pair[0], message)
+    assert read_message(pair[1]) == message

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eventlog.codec import decode
+from eventlog.codec import Entry, decode
 from eventlog.dir_blobs import DirBlobs
 from eventlog.events import (
     OPERATOR,
@@ -234,3 +234,36 @@ class Site:
         await self.world.until(
             lambda: (one := view.incarnation(seq)) and one.state == "departed", "a departure"
         )
+
+
+async def started(folder: Path, target: dict[str, int], **sections: Any) -> World:
+    """A world with a founded run."""
+    world = World(folder, target, **sections)
+    await world.found()
+    return world
+
+
+class Clock:
+    """A clock that stands until it is put forward."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def rounds(world: World, sites: list[Site], num: int) -> None:
+    """So many rounds in which every site delivers."""
+    for _ in range(num):
+        version = world.view.run().version
+        for site in sites:
+            await site.round()
+        await world.until(lambda v=version: world.view.run().version > v, "a commit")
+        for site in sites:
+            await site.catch_up()
+
+
+def entries(world: World) -> list[Entry]:
+    """Everything in the log."""
+    return [decode(record) for record in world.log._records]

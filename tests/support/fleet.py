@@ -12,17 +12,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker.deathsig import arm, death_signal
 from sitehub.spawn import PRELOAD_VARIABLE
-from tests.support.forkserver import CHECKOUT, Forked, ForkServer
-from tests.support.history import History
+from tests.support.forkserver import Forked, ForkServer, start_anew
+from tests.support.watched import History
 
 Process = subprocess.Popen[bytes] | Forked
 _END_S = 20.0
@@ -53,8 +51,9 @@ class Fleet:
     data: Path
     config: Path
     run: str
-    preload: str = ""
-    forks: ForkServer | None = None
+    preload: str
+    forks: ForkServer
+    own_interpreters: bool = False  # of what runs in the background
     history: History = field(default_factory=lambda: History("none"))
     processes: dict[str, Process] = field(default_factory=dict)
     thaws: list[Callable[[], None]] = field(default_factory=list)
@@ -67,7 +66,7 @@ class Fleet:
         began, folder = time.monotonic(), self.root / "commands"
         folder.mkdir(parents=True, exist_ok=True)
         out, err = (folder / f"{time.monotonic_ns()}.{name}" for name in ("out", "err"))
-        process = self._launch(arguments, out, err, env)
+        process = self.forks.start(arguments, self._environment() | env, out, err)
         try:
             code = await self._until(process.poll, " ".join(arguments), within_s)
         finally:
@@ -100,7 +99,8 @@ class Fleet:
         this process, whatever ends that."""
         assert self.processes.get(name) is None, f"{name} runs already"
         log = self.log_of(name)
-        self.processes[name] = self._launch(arguments, log, log, {})
+        launch = start_anew if self.own_interpreters else self.forks.start
+        self.processes[name] = launch(arguments, self._environment(), log, log)
 
     def kill(self, name: str) -> None:
         """SIGKILL to one process, which is waited for."""
@@ -265,26 +265,6 @@ class Fleet:
         folder = self.root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / name
-
-    def _launch(
-        self, arguments: Sequence[str], out: Path, err: Path, more: Mapping[str, str]
-    ) -> Process:
-        """Forked where there is a fork server, else in a new interpreter."""
-        env = self._environment() | dict(more)
-        if self.forks is not None:
-            return self.forks.start(arguments, env, out, err)
-        prctl, parent = death_signal(), os.getpid()
-        with out.open("ab") as output, err.open("ab") as talk:
-            return subprocess.Popen(
-                [sys.executable, "-m", "ops", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=talk,
-                env={**os.environ, **env},
-                cwd=CHECKOUT,
-                start_new_session=True,
-                preexec_fn=(lambda: arm(prctl, parent)) if prctl else None,
-            )
 
     def _environment(self) -> dict[str, str]:
         return {

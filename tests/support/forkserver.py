@@ -106,6 +106,24 @@ class ForkServer:
         return Forked(sock)
 
 
+def start_anew(
+    arguments: Sequence[str], env: Mapping[str, str], out: Path, err: Path
+) -> subprocess.Popen[bytes]:
+    """The same in a Python of its own, as an operator starts it."""
+    prctl, parent = death_signal(), os.getpid()
+    with out.open("ab") as output, err.open("ab") as talk:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ops", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=talk,
+            env={**os.environ, **env},
+            cwd=CHECKOUT,
+            start_new_session=True,
+            preexec_fn=(lambda: arm(prctl, parent)) if prctl else None,
+        )
+
+
 def _line(sock: socket.socket) -> bytes:
     """Up to the next newline, and no byte more."""
     line = b""

@@ -1,90 +1,169 @@
-"""A run's log as a test watches it: every event as it comes, folded, with what can be asked."""
+"""What scenarios are made of: a small run, its log, and pens that say what the fold says."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import TypeVar
+import hashlib
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
-from broker.connection import connect
-from broker.jetstream_log import JetStreamLog
-from eventlog.codec import Entry
-from eventlog.events import Cut, Event, RoundClosed, RoundCommitted
+from eventlog.codec import Envelope, encode, pack, unpack
+from eventlog.config import RunConfig
+from eventlog.events import (
+    COORDINATOR,
+    OPERATOR,
+    DataShape,
+    Event,
+    RunCreated,
+    SiteJoined,
+    Token,
+)
+from eventlog.memory_log import MemoryLog
 from eventlog.projector import Projection
+from eventlog.writer import Stamp, Writer
 from leases.table import LeaseTable
 from leases.view import View
 
-E = TypeVar("E", bound=Event)
+T = TypeVar("T")
+RUN = "tests"
+MANIFEST = "11" * 32
+ARITHMETIC = {"decode": "aa" * 32, "merge": "bb" * 32, "encode": "cc" * 32, "step": "dd" * 32}
+
+
+def name(text: str) -> str:
+    """A digest that stands for some content."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def config(target: dict[str, int] | None = None, **sections: Any) -> RunConfig:
+    """A small run: blocks of 4 sequences, H of 3 blocks, a tick every 2 s, K = 8."""
+    return RunConfig.model_validate(
+        {
+            "name": RUN,
+            "seed": 7,
+            "lease_s": 16.0,
+            "target": target or {"epochs": 2},
+            "data": {"block_sequences": 4},
+            "model": {"model_type": "qwen3"},
+            "inner": {"steps": 6, "batch_sequences": 2},
+            "rounds": {"quorum": 2, "grace_s": 6.0, "deadline_s": 40.0},
+            **sections,
+        }
+    )
+
+
+def created(run: RunConfig, num_sequences: int = 22, **changes: Any) -> RunCreated:
+    """The run's first event: 22 sequences of 8 tokens give 6 blocks, the last one of 16 tokens."""
+    content = run.model_dump(mode="json", exclude_none=True)
+    fields: dict[str, Any] = {
+        "config": content,
+        "config_digest": hashlib.sha256(pack(content)).hexdigest(),
+        "data": DataShape(
+            manifest_digest=MANIFEST,
+            num_sequences=num_sequences,
+            sequence_tokens=8,
+            block_sequences=run.data.block_sequences,
+        ),
+        "parameters_blob": name("initial blob"),
+        "parameters_digest": name("version 0"),
+        "num_parameters": 10,
+        "arithmetic": ARITHMETIC,
+        "arithmetic_digest": name("arithmetic"),
+    }
+    return RunCreated.model_validate({**fields, **changes})
+
+
+def joining(**changes: Any) -> SiteJoined:
+    """A site at the door that fits the run."""
+    fields = {"hardware": {}, "software": {}, "manifest_digest": MANIFEST, "arithmetic": ARITHMETIC}
+    return SiteJoined.model_validate({**fields, **changes})
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits, as those of a log in memory."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return cast(T, stop.value)
+    raise AssertionError("a log in memory waits for nothing")
 
 
 class History:
-    """Events of one run from its first on, in `entries`, and the lease table of exactly these in
-    `view`. `voids`: (sequence, type, why) of those that the fold says count for nothing."""
+    """A run that was created, folded by one projection. `sites` holds the token of each site's
+    newest incarnation; `why` what the fold said of each sequence; `last` the newest event."""
 
-    def __init__(self, run: str) -> None:
-        self.entries: list[Entry] = []
-        self.voids: list[tuple[int, str, str]] = []
-        self.news = asyncio.Event()
-        self.mark = 0  # a sequence that a test remembers
-        self._projection = Projection(":memory:", [LeaseTable()], run)
-        self.view = View(self._projection.db)
+    def __init__(
+        self,
+        target: dict[str, int] | None = None,
+        num_sequences: int = 22,
+        **sections: Any,
+    ) -> None:
+        self.config = config(target, **sections)
+        self.log = MemoryLog(RUN, lambda: 0)
+        self.projection = Projection(":memory:", [LeaseTable()], RUN)
+        self.view = View(self.projection.db)
+        self.sites: dict[str, Token] = {}
+        self.why: dict[int, str] = {}
+        self.last: Token = (0, "")
+        assert self.operator(created(self.config, num_sequences)) == ""
 
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def watched(cls, url: str, run: str) -> AsyncIterator[History]:
-        """A history that follows the run until the end of the context, through outages."""
-        history = cls(run)
-        async with await connect(url, name="watcher") as connection:
-            log = await JetStreamLog.open(connection, run)
-            task = asyncio.create_task(history._follow(log))
-            try:
-                yield history
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                await log.close()
-                history._projection.close()
+    # -- appending --------------------------------------------------------------------------------
 
-    @property
-    def last(self) -> int:
-        """The newest sequence that has come."""
-        return self.entries[-1].record.sequence if self.entries else 0
+    def append(self, subject: str, events: Sequence[Event], stamp: Stamp) -> list[str]:
+        """What the fold says of each event of one atomic append, by the subject's own pen."""
+        pen = Writer(self.log, subject, chained=subject == COORDINATOR, clock=lambda: 0.0)
+        pen.set(*self.view.pen(subject))
+        finish(pen.append(events, stamp))
+        return self.fold()
 
-    def of(self, kind: type[E], source: str = "", after: int = 0) -> list[tuple[int, E]]:
-        """(sequence, event) of every event of a type, of one source or all, behind a sequence."""
-        return [
-            (entry.record.sequence, entry.event)
-            for entry in self.entries[after:]
-            if isinstance(entry.event, kind) and source in ("", entry.record.subject)
-        ]
+    def raw(self, subject: str, payload: bytes) -> str:
+        """What the fold says of bytes that somebody put on a subject."""
+        last = finish(self.log.last(subject))
+        finish(self.log.append(subject, [payload], last.sequence if last else 0))
+        return self.fold()[0]
 
-    def new_versions(self, after: int) -> int:
-        """Versions committed behind a sequence."""
-        return len(self.of(RoundCommitted, after=after))
+    def envelope(self, subject: str, event: Event, **changes: Any) -> Envelope:
+        """The envelope that the subject's pen would write, or one that differs in `changes`."""
+        n, previous, last = self.view.pen(subject)
+        fields: dict[str, Any] = {
+            "id": f"{subject}-{last}-{n + 1}",
+            "type": event.type,
+            "version": event.schema_version,
+            "run": RUN,
+            "source": subject,
+            "n": n + 1,
+            "at": 0.0,
+        }
+        if subject == COORDINATOR:
+            fields |= {"term": self.view.run().term, "previous": previous or None}
+        elif subject.startswith("site."):
+            fields["incarnation"] = self.sites.get(subject.partition(".")[2])
+        return Envelope(**{**fields, **changes})
 
-    def merged(self, after: int = 0) -> list[tuple[int, Cut]]:
-        """(sequence of the commit, member) of every delta that was merged, in order."""
-        cuts = dict(self.of(RoundClosed))
-        return [
-            (sequence, member)
-            for sequence, commit in self.of(RoundCommitted, after=after)
-            for member in cuts[commit.cut[0]].deltas
-        ]
+    def forged(self, subject: str, event: Event, **changes: Any) -> str:
+        """The event under an envelope that differs from the right one in `changes`."""
+        envelope = self.envelope(subject, event, **changes)
+        wire = unpack(encode(event, envelope))
+        return self.raw(subject, pack({**wire, "type": envelope.type, "v": envelope.version}))
 
-    def source(self, sequence: int) -> str:
-        """Who wrote the event at a sequence."""
-        return self.entries[sequence - 1].record.subject
+    def fold(self) -> list[str]:
+        """Fold what is new."""
+        records = finish(self.log.read(self.projection.position.sequence))
+        folded = self.projection.apply(records)
+        for entry, voids in folded:
+            self.why[entry.record.sequence] = voids[0]
+            self.last = entry.token
+        return [voids[0] for _, voids in folded]
 
-    def states(self, site: str) -> list[str]:
-        """The states of the blocks that a site's living incarnation holds; none without one."""
-        one = self.view.live_at(site)
-        return [block.state for block in self.view.held(one.token[0])] if one else []
+    def operator(self, event: Event) -> str:
+        return self.append(OPERATOR, [event], Stamp())[0]
 
-    async def _follow(self, log: JetStreamLog) -> None:
-        async for records in log.follow(0):
-            for entry, whys in self._projection.apply(records):
-                self.entries.append(entry)
-                if whys[0] and entry.envelope is not None:
-                    self.voids.append((entry.record.sequence, entry.envelope.type, whys[0]))
-            self.news.set()
+    def decide(self, *events: Event, term: int | None = None) -> str:
+        """Decisions of the coordinator in one batch; what is void of them."""
+        said = self.append(COORDINATOR, events, Stamp(term=term or self.view.run().term))
+        return "; ".join(filter(None, said))
+
+    def says(self, site: str, event: Event, incarnation: Token | None = None) -> str:
+        """An event of the site's newest incarnation, or of another."""
+        return self.append(
+            f"site.{site}", [event], Stamp(incarnation=incarnation or self.sites.get(site))
+        )[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from sitehub.spawn import start_preload
 from tests.support.fleet import Fleet
 from tests.support.forkserver import ForkServer
-from tests.support.history import History
 from tests.support.server import Served
 from tests.support.text import write_text
+from tests.support.watched import History
 
 _numbers = itertools.count(1)
 _failed = pytest.StashKey[bool]()
@@ -60,36 +59,30 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Token files of a small text, built by the command."""
-    folder = tmp_path_factory.mktemp("data")
-    text = write_text(folder / "text")
-    sizes = ["--vocab-size", "320", "--sequence-tokens", "32"]
-    subprocess.run(
-        [sys.executable, "-m", "ops", "data", "build", text, folder / "tokens", *sizes],
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    return folder / "tokens"
-
-
-@pytest.fixture(scope="session")
-def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The socket of a parent that has imported what trainers import."""
+def parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ForkServer]]:
+    """Two parents, started side by side, that have imported what their children need: the socket
+    of that of the trainers, and that of the commands."""
     folder = tmp_path_factory.mktemp("preload")
-    process = start_preload(folder / "p.sock", folder / "log")
-    os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # trainers take what the others leave
-    yield str(folder / "p.sock")
-    assert process.stdin is not None
-    process.stdin.close()
-    process.wait(10)
+    with ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(start_preload, folder / "p.sock", folder / "log", 120.0)
+        with ForkServer(tmp_path_factory.mktemp("forks")) as server:
+            process = starting.result()
+            os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # trainers take what others leave
+            yield str(folder / "p.sock"), server
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(10)
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Starts commands without their imports; a test marked `own_interpreters` does without."""
-    with ForkServer(tmp_path_factory.mktemp("forks")) as server:
-        yield server
+def data(tmp_path_factory: pytest.TempPathFactory, parents: tuple[str, ForkServer]) -> Path:
+    """Token files of a small text, built by the command."""
+    folder, (_, forks) = tmp_path_factory.mktemp("data"), parents
+    text, said = write_text(folder / "text"), folder / "said"
+    sizes = ["--vocab-size", "320", "--sequence-tokens", "32"]
+    build = ["data", "build", str(text), str(folder / "tokens"), *sizes]
+    assert forks.start(build, {}, said, said).wait(60) == 0, said.read_text()
+    return folder / "tokens"
 
 
 @pytest.fixture(scope="session")
@@ -112,16 +105,19 @@ def own_broker(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 async def fleet(
-    request: pytest.FixtureRequest, tmp_path: Path, data: Path, config: Path, preload: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    data: Path,
+    config: Path,
+    parents: tuple[str, ForkServer],
 ) -> AsyncIterator[Fleet]:
     """A run that was just created; a test that wants other settings than CONFIG's marks itself
     with `settings("key=value", ...)`."""
     name = "own_broker" if "own_broker" in request.fixturenames else "broker"
     served: Served = request.getfixturevalue(name)
     run = f"run-{os.getpid()}-{next(_numbers)}"
-    own = request.node.get_closest_marker("own_interpreters")
-    forks = None if own else request.getfixturevalue("forks")
-    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, preload, forks)
+    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, *parents)
+    fleet.own_interpreters = request.node.get_closest_marker("own_interpreters") is not None
     marker = request.node.get_closest_marker("settings")
     await fleet.create(*(marker.args if marker else ()))
     async with History.watched(served.url, run) as fleet.history:

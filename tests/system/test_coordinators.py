@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 from eventlog.events import COORDINATOR, CoordinatorElected, RunFinished
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 
 async def test_the_run_goes_on_under_a_coordinator_started_again_and_then_under_its_standby(
@@ -28,6 +30,9 @@ async def test_the_run_goes_on_under_a_coordinator_started_again_and_then_under_
     fleet.kill("again")
     await _goes_on(fleet, num_terms=3)
 
+    fleet.signal("standby", signal.SIGTERM)
+    assert await fleet.ended("standby") == 75
+    fleet.coordinate("last")  # it claims only when the silence has lasted
     await fleet.finish()
     _is_one_history(fleet.history)
     found = await fleet.audit("--deep")
@@ -57,4 +62,4 @@ def _is_one_history(log: History) -> None:
             term = entry.record.sequence if entry.record.sequence in claims else term
             assert entry.envelope is not None
             assert entry.envelope.term in (None, term), entry
-    assert len({claim.holder for claim in claims.values()}) == 3
+    assert len({claim.holder for claim in claims.values()}) == 4

@@ -7,7 +7,7 @@ import signal
 
 from eventlog.events import RunFinished, SiteAdmitted, SiteDeparted, SiteJoined
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 
 async def test_a_site_comes_back_from_the_death_of_all_of_it_or_of_either_half(

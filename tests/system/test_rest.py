@@ -13,7 +13,7 @@ from eventlog.events import (
     VersionApplied,
 )
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 LEASE_S = 4.0
 

@@ -6,7 +6,7 @@ import pytest
 
 from eventlog.events import EpochClosed, RoundCommitted, RunFinished
 from tests.support.fleet import Fleet
-from tests.support.history import History
+from tests.support.watched import History
 
 
 async def _to_the_end(fleet: Fleet) -> History:

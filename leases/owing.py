@@ -1,0 +1,80 @@
+"""R10, hung or busy: what a live incarnation owes, and since when it is overdue. Pure.
+
+Progress is owed only while a block is in training; delivery of what is trained, once the round's
+deadline is over. Waiting for a decision is owed by nobody. The hub watches its own trainer by the
+same bounds and acts first; the coordinator counts ticks and gives it a lease more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventlog.config import Limits, Timing
+from leases.rows import Incarnation
+from leases.states import TRAINED, TRAINING
+from leases.view import View
+
+SLOW_STEPS = 10  # as many of the slowest recent steps may pass without one more
+
+
+def progress_bound_s(limits: Limits, timing: Timing, stepped: bool, step_s: float) -> float:
+    """How long a trainer may train without a step: a lease, or ten of its slowest recent steps;
+    until its first one, and at most, what the run allows for compiling."""
+    longest_s = max(timing.lease_s, limits.compile_s)
+    return min(longest_s, max(timing.lease_s, SLOW_STEPS * step_s)) if stepped else longest_s
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """What an incarnation keeps the run waiting for. `ticks`: since when; `bound_s`: how long that
+    is allowed; `last_tick`: the last one before it is departed, a lease after the bound, in which
+    its hub acts."""
+
+    what: str
+    ticks: int
+    bound_s: float
+    last_tick: int
+
+
+def overdue(view: View, one: Incarnation) -> str:
+    """Why an incarnation does not keep its lease though its hub lives; '' where it does."""
+    if one.stalled_ticks <= 2 * Timing.BASE_K:
+        return ""  # within every bound
+    owed, tick_s = owes(view, one), view.timing().tick_s
+    if owed is None or owed.ticks <= owed.last_tick:
+        return ""
+    took = f"{owed.ticks} ticks ({owed.ticks * tick_s:g} s; {owed.bound_s:g} s are allowed)"
+    return f"{owed.what}, for {took}"
+
+
+def owes(view: View, one: Incarnation) -> Owed | None:
+    """What it owes now, if anything."""
+    timing, limits = view.timing(), view.config().limits
+    transfer_s = max(timing.lease_s, limits.transfer_s)
+    ticks = one.stalled_ticks
+    if one.version is None:
+        return _owed(timing, "without a version since it was admitted", ticks, transfer_s)
+    states = {block.state for block in view.held(one.token[0])}
+    if TRAINING in states:
+        if one.phase != "training":  # it fetches or applies a version before it goes on
+            return _owed(timing, f"{one.phase}, with a block begun", ticks, transfer_s)
+        stepped = one.step > 0 or one.tokens > 0
+        bound_s = progress_bound_s(limits, timing, stepped, one.step_s)
+        return _owed(timing, "without a step in a block it trains", ticks, bound_s)
+    if TRAINED in states and not view.has_undecided(one.token[0]):
+        bound_s = transfer_s if one.phase == "publishing" else timing.lease_s
+        ticks = min(ticks, _past_deadline(view))
+        return _owed(timing, "past the deadline with trained blocks undelivered", ticks, bound_s)
+    return None
+
+
+def _past_deadline(view: View) -> int:
+    """Ticks since the open round's deadline; none where there is no such round."""
+    round_ = view.round()
+    if round_ is None or round_.state != "open":
+        return 0
+    return max(0, view.run().ticks - round_.opened_ticks - round_.deadline_ticks)
+
+
+def _owed(timing: Timing, what: str, ticks: int, bound_s: float) -> Owed:
+    return Owed(what, ticks, bound_s, timing.ticks(bound_s) + timing.BASE_K)
