@@ -10,6 +10,7 @@ from typing import Any
 from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
 from eventlog.events import DataShape
+from leases.answers import Answers
 from leases.blocks import BlockIndex
 from leases.rows import Answer, Block, Delta, Incarnation, Join, Round, Run, Version
 
@@ -33,15 +34,13 @@ _VERSION = (
 
 @dataclass(slots=True)
 class View:
-    """Read access to a projection of the lease table.
-
-    The same question is asked many times between two events, so answers are kept until something
-    is written by this connection, which therefore must be the database's only one.
-    """
+    """Read access to a projection of the lease table, whose only connection is `db`."""
 
     db: sqlite3.Connection
-    _kept: dict[object, list[Any]] = field(default_factory=dict, compare=False, repr=False)
-    _written: int = field(default=-1, compare=False, repr=False)
+    _answers: Answers = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._answers = Answers(self.db)
 
     def exists(self) -> bool:
         """Whether RunCreated is folded."""
@@ -290,18 +289,10 @@ class View:
         return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
 
     def _one(self, sql: str, *arguments: object) -> Any:
-        rows = self._all(sql, *arguments)
-        return rows[0] if rows else None
+        return next(iter(self._all(sql, *arguments)), None)
 
     def _all(self, sql: str, *arguments: object) -> list[Any]:
-        if self._written != self.db.total_changes:
-            self._kept.clear()
-            self._written = self.db.total_changes
-        key = (sql, arguments)
-        rows = self._kept.get(key)
-        if rows is None:
-            rows = self._kept[key] = self.db.execute(sql, arguments).fetchall()
-        return rows
+        return self._answers.rows(sql, arguments)
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,7 @@ KINDS = {
     "replay": "an old event of a site is appended once more",
     "torn": "a site dies and restarts from an older state of its projection",
     "twin": "a second hub of the same name starts on another machine",
+    "successor": "the next job of a site starts elsewhere, while this one still runs",
     "bad": "a site's next delta holds NaN, has another form, huge values, or is torn",
     "walltime": "a site's job nears its end",
     "leave": "a site's job is told to end by a signal",

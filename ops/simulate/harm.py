@@ -62,7 +62,8 @@ def _trainer(world: World, whom: SiteMachine, fault: Fault) -> None:
 
 def _hang(world: World, whom: SiteMachine, fault: Fault) -> None:
     _done(world, fault)
-    whom.bench.hung_until = world.loop.time() + fault.duration_s
+    for_ever = fault.number % 2  # until somebody ends it
+    whom.bench.hung_until = world.loop.time() + (1e9 if for_ever else fault.duration_s)
 
 
 def _slow(world: World, whom: SiteMachine, fault: Fault) -> None:
@@ -143,6 +144,27 @@ def _twin(world: World, whom: SiteMachine, fault: Fault) -> None:
     twin.start()
     world.later(fault.duration_s + 1.0, lambda: twin.kill(None))
     _done(world, fault)
+
+
+def _successor(world: World, whom: SiteMachine, fault: Fault) -> None:
+    """The next job of the site starts on another machine, and waits at the door; then this one is
+    told to end."""
+    if whom.hub is None or not hasattr(whom.hub, "logic"):
+        return
+    folder = f"successor-{len(world.sites)}-{fault.number}"
+    successor = SiteMachine(world, whom.name, whom.bench.steps_per_s, whom.bench.start_s, folder)
+    successor.successor = True
+    whom.left = True
+    world.sites.append(successor)
+    successor.start()
+    _done(world, fault)
+
+    def hand_over() -> None:
+        if whom.alive and whom.hub is not None and hasattr(whom.hub, "logic"):
+            whom.hub.logic.ask_to_leave("walltime", "its successor waits", 0)
+            world.later(2 * world.scenario.config.lease_s, lambda: whom.kill(None))
+
+    world.later(fault.duration_s, hand_over)
 
 
 def _bad(world: World, whom: SiteMachine, fault: Fault) -> None:
@@ -263,6 +285,7 @@ _HARM: dict[str, Callable] = {
     "replay": _replay,
     "torn": _torn,
     "twin": _twin,
+    "successor": _successor,
     "bad": _bad,
     "walltime": _walltime,
     "leave": _leave,

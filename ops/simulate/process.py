@@ -148,7 +148,8 @@ class SiteMachine(Machine):
         self.hub: Hub | None = None
         self.stays_s: float | None = None
         self.requeue_s: float | None = RETRY_S
-        self.left = False  # by its own wish, and not to come back
+        self.left = False  # for good
+        self.successor = False  # it waits at the door for its predecessor's end
         config = world.scenario.config
         self.bench = Bench(
             loop=world.loop,
@@ -181,6 +182,7 @@ class SiteMachine(Machine):
             self.folder,
             self.folder,
             walltime_end=end,
+            successor=self.successor,
             clock=loop.time,
             pen=self.pen(),
             trainers=partial(SimHandover, bench=self.bench),  # type: ignore[arg-type]

@@ -69,6 +69,7 @@ class SimHandover:
     async def start(self, config: RunConfig, shape: DataShape) -> None:
         """Start a trainer; it reports `ready` when its model stands."""
         await self.stop()
+        self._bench.hung_until = 0.0
         self.folder.mkdir(parents=True, exist_ok=True)
         self._manifest, self._sequence_tokens = shape.manifest_digest, shape.sequence_tokens
         self._block_sequences, self._num_sequences = shape.block_sequences, shape.num_sequences
@@ -90,6 +91,10 @@ class SimHandover:
     async def close(self) -> None:
         """End the trainer for good."""
         await self.stop()
+
+    def kill(self) -> None:
+        """End a trainer that hangs, at once; `on_gone` follows."""
+        asyncio.get_running_loop().call_soon(self.die)
 
     def die(self) -> bool:
         """The trainer's process is killed; whether there was one."""
@@ -171,6 +176,7 @@ class SimHandover:
             "tokens": self._tokens + tokens,
             "tokens_per_s": rate,
             "step_s": step_s,
+            "slowest_step_s": step_s,
         }
 
     async def _do_publish(self, replica: Rehearsal, command: Message) -> Message:
