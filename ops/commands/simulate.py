@@ -101,12 +101,13 @@ def _show(outcome: Outcome) -> None:
 
 def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shrink: bool) -> None:
     """The shortened story of a failure, on stderr."""
-    from ops.simulate import many
+    from ops.simulate import many, run
 
     say(f"seed {seed} fails")
-    if shrink or outcome is None:
+    if shrink:
         with Meter() as meter:
             outcome = many.shrink(found, seed, name, lambda left, all_: meter("faults", left, all_))
+    outcome = outcome or run.simulate(found, seed, name=name)
     say(f"with {len(outcome.plan)} faults:")
     for fault in outcome.plan:
         say(f"  {fault}")

@@ -198,12 +198,17 @@ class SiteMachine(Machine):
             self.world.injected("walltime over")
             self.kill(self.requeue_s)
 
-    def _allowed(self) -> set[int]:
-        """What the trainer may stand on: see `ops.simulate.trainers`."""
+    def _allowed(self) -> set[int] | None:
+        """What the trainer may stand on (see `ops.simulate.trainers`); None where the hub has
+        folded, since its last command, what its next one will answer."""
         assert self.hub is not None
         state, per_epoch = self.hub.logic.hub, self.bench.num_blocks
-        if state.incarnation is None:
-            return set()
+        one = state.view.incarnation(state.incarnation[0]) if state.incarnation else None
+        if state.incarnation is None or one is None or one.state == "departed":
+            return None
+        version = state.trainer.version
+        if state.rebase is not None or state.discard or version != state.view.run().version:
+            return None
         rows = state.view.db.execute(
             "SELECT epoch, block FROM blocks WHERE incarnation = ?1 OR delta IN (SELECT seq "
             "FROM deltas WHERE incarnation = ?1 AND state IN ('undecided', 'cut'))",

@@ -33,7 +33,7 @@ class Bench:
     steps_per_s: float
     steps_per_block: int
     start_s: float
-    allowed: Callable[[], set[int]]  # numbers that the trainer's parameters may stand on
+    allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
     violated: Callable[[str], None]
     injected: Callable[[str], None]
     slow: float = 1.0  # a block takes so many times as long
@@ -62,7 +62,6 @@ class SimHandover:
         self._task: asyncio.Task[None] | None = None
         self._manifest = ""
         self._steps = self._tokens = 0
-        self._strange: set[int] = set()  # what was not allowed when the last block began
         self._sequence_tokens = self._block_sequences = self._num_sequences = 0
         bench.handover = self
 
@@ -74,7 +73,7 @@ class SimHandover:
         self._manifest, self._sequence_tokens = shape.manifest_digest, shape.sequence_tokens
         self._block_sequences, self._num_sequences = shape.block_sequences, shape.num_sequences
         self._replica = Rehearsal(self._bench.size, config.outer.lr, config.outer.momentum)
-        self._commands, self._strange = asyncio.Queue(), set()
+        self._commands = asyncio.Queue()
         self._task = asyncio.create_task(self._serve(self._replica))
 
     async def tell(self, command: Message) -> None:
@@ -210,9 +209,8 @@ class SimHandover:
 
     def _check(self, replica: Rehearsal) -> None:
         """What the parameters stand on, at the moment a block begins."""
-        now = set(replica.progress()) - self._bench.allowed()
-        # a refusal may be folded between the hub's command and here; its answer is the next one
-        strange, self._strange = sorted(now & self._strange), now
+        allowed = self._bench.allowed()
+        strange = [] if allowed is None else sorted(set(replica.progress()) - allowed)
         if strange:
             num_blocks = self._bench.num_blocks
             names = ", ".join(f"{n // num_blocks}:{n % num_blocks}" for n in strange[:5])
