@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # every seed uses one core; before torch is loaded
 
+MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it is
+
 
 @click.command()
 @click.argument("scenario", metavar="SCENARIO")
@@ -104,7 +106,7 @@ def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shr
     from ops.simulate import many, run
 
     say(f"seed {seed} fails")
-    if shrink:
+    if shrink and (outcome is None or outcome.seconds * len(outcome.plan) < MAX_SHRINK_S):
         with Meter() as meter:
             outcome = many.shrink(found, seed, name, lambda left, all_: meter("faults", left, all_))
     outcome = outcome or run.simulate(found, seed, name=name)

@@ -210,11 +210,12 @@ class SiteMachine(Machine):
         if state.rebase is not None or state.discard or version != state.view.run().version:
             return None
         rows = state.view.db.execute(
-            "SELECT epoch, block FROM blocks WHERE incarnation = ?1 OR delta IN (SELECT seq "
+            "SELECT epoch, block FROM blocks WHERE delta IN (SELECT seq "
             "FROM deltas WHERE incarnation = ?1 AND state IN ('undecided', 'cut'))",
             (state.incarnation[0],),
-        )
-        return {epoch * per_epoch + block for epoch, block in rows}
+        ).fetchall()
+        trained = [(epoch, block) for epoch, block, _ in state.done]
+        return {epoch * per_epoch + block for epoch, block in rows + trained}
 
 
 class CoordinatorMachine(Machine):
