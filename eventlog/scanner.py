@@ -147,7 +147,7 @@ class Scanner:
 
     def _take_chunk(self, head: bytes, body: bytes, seal: bytes) -> Chunk:
         chunk = frames.chunk_of(head, body)
-        self._check_seal(head, body, seal, f"blob {chunk.blob.digest} is damaged")
+        self._check_seal(head, body, seal, f"{self._blob(chunk)} is damaged")
         done = self._half.offset + CHUNK_BYTES if self._half else 0
         whole = chunk.offset + len(body) == chunk.blob.num_bytes
         if (
@@ -155,16 +155,20 @@ class Scanner:
             or chunk.offset != done
             or len(body) != min(CHUNK_BYTES, chunk.blob.num_bytes - done)
         ):
-            raise self._wrong(f"a piece of blob {chunk.blob.digest} is missing or misplaced")
+            raise self._wrong(f"a piece of {self._blob(chunk)} is missing or misplaced")
         if body:
             self._chunks.append(hashlib.sha256(body).digest())
         self._half = None if whole else chunk
         if whole:
             if combine(self._chunks, chunk.blob.num_bytes) != chunk.blob.digest:
-                raise self._wrong(f"blob {chunk.blob.digest} has other bytes than its name says")
+                raise self._wrong(f"{self._blob(chunk)} has other bytes than its name says")
             self.blobs.append(chunk.blob)
             self._chunks = []
         return chunk
+
+    def _blob(self, chunk: Chunk) -> str:
+        """A blob, with the good news that all events stand before it."""
+        return f"blob {chunk.blob.digest}, behind the {self.sequence:,} whole events,"
 
     def _take_footer(self, head: bytes, body: bytes, seal: bytes) -> None:
         try:

@@ -149,7 +149,9 @@ def _victims(view: View, states: dict[int, dict[str, int]]) -> list[_Victim]:
             continue
         unstarted = [block for block in view.held(one.token[0]) if block.state == LEASED]
         begun = counts.get(TRAINING, 0)
-        stalled_s = one.stalled_ticks * timing.tick_s if begun else 0.0
+        # its last step may be as young as the first tick, its next heartbeat not yet due
+        surely_s = (one.stalled_ticks - 1) * timing.tick_s - timing.heartbeat_s(run.live)
+        stalled_s = max(0.0, surely_s) if begun else 0.0
         block_s, why = max(_block_s(view, one) or 0.0, stalled_s), ""
         if one.silent_ticks > silent:
             block_s, why = math.inf, f"is silent for {one.silent_ticks} ticks"

@@ -56,11 +56,11 @@ def show_life(life: Life, found: Findings) -> None:
     """Print every event that touched one block, and what the fold made of it."""
     console = _console()
     if not life.moments:
-        has = [f"; epoch {e.epoch} has blocks 0 to {e.blocks - 1}" for e in found.epochs]
-        size = has[life.epoch] if life.epoch < len(has) else ""
-        console.print(
-            f"block {life.epoch}:{life.block}: no event of run {found.run} names it{size}"
-        )
+        said = f"block {life.epoch}:{life.block}: no event of run {found.run} names it"
+        for epoch in found.epochs:
+            if epoch.epoch == life.epoch:
+                said += f"; epoch {epoch.epoch} has blocks 0 to {epoch.blocks - 1}"
+        console.print(said)
         return
     table = Table(box=box.SIMPLE, title=f"block {life.epoch}:{life.block} of run {found.run}")
     for column in ("sequence", "time (UTC)", "source", "event", "block", "says"):

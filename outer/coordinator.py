@@ -208,6 +208,8 @@ class Coordinator:
             return None
         for event in events:
             log_.info("%s: %s", event.type, getattr(event, "reason", ""))
+            if isinstance(event, RoundCommitted):
+                self.say(f"version {event.version}: {event.reason}")
         while self.projection.position.sequence < sequence:
             await self._fold_next(1.0)
         return sequence

@@ -57,7 +57,7 @@ def finishing(view: View, facts: Facts) -> list[Event]:
         return []  # the final version is kept whole first
     undecided = view.deltas("undecided")
     num_held = view.num_held()
-    what = f"{run.merged_tokens} tokens in {run.version} rounds"
+    what = f"{run.merged_tokens:,} tokens in {run.version} round{'s' * (run.version != 1)}"
     why = f"the target is reached: {what}" if reached else f"stopped: {run.reason}; {what}"
     return [
         RunFinished(

@@ -89,7 +89,9 @@ def _verdict(findings: Any) -> str:
 
 def next_steps(console: Console, folder: Path, log_file: Path) -> None:
     """What to try with what the demo left."""
-    atoll = Path(sys.executable).with_name("atoll")
+    atoll, log_file, folder = map(
+        _from_here, (Path(sys.executable).with_name("atoll"), log_file, folder)
+    )
     lines = (
         (f"{atoll} audit {log_file} --deep", "recompute every version from the deltas"),
         (f"{atoll} watch {log_file} --replay --speed 10", "see it happen again"),
@@ -102,3 +104,9 @@ def next_steps(console: Console, folder: Path, log_file: Path) -> None:
     for command, why in lines:
         console.print(Text(f"  {command}"), soft_wrap=True, highlight=False)
         console.print(Text(f"      {why}", style="dim"), highlight=False)
+
+
+def _from_here(path: Path) -> Path:
+    """The path as it is shortest to type in the working directory."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

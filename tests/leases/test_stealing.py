@@ -154,11 +154,12 @@ def test_r2_a_holder_that_stalls_counts_as_slow_as_it_is_seen_to_be() -> None:
     beat(run, "slow", 1.0)
     beat(run, "fast", 5.0)
     assert taken(run) == []
-    for _ in range(4):  # no step for 8 s: a block takes that long at least
+    for tick in range(6):  # no step for 12 s: surely none between a tick and a heartbeat
+        assert taken(run) == ([] if tick < 3 else [(10,)] if tick < 5 else [(9, 10)])
         run.tick()
         beat(run, "fast", 5.0)
         beat(run, "slow", 1.0, step=run.view.live_at("slow").step)
-    assert taken(run) == [(9, 10)]  # 24 s there; 10 s here
+    assert taken(run) == [(9, 10)]  # 27 s there; 10 s here
 
 
 def test_r2_only_who_can_train_steals() -> None:

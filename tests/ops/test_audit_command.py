@@ -178,6 +178,14 @@ def test_one_block_is_told_from_grant_to_merge(file: Path, capsys) -> None:
     assert "delivered → merged" in capsys.readouterr().out
 
 
+def test_a_block_that_the_epoch_does_not_have_is_told_from_one_that_rests(
+    file: Path, capsys
+) -> None:
+    assert run(["audit", str(file), "--block", "0:99"]) == 0
+    said = capsys.readouterr().out
+    assert "no event of run" in said and said.endswith("; epoch 0 has blocks 0 to 5\n")
+
+
 @pytest.mark.parametrize("block", ["5", "0:", "a:b", "-1:2"])
 def test_a_block_is_written_as_epoch_and_block(file: Path, capsys, block: str) -> None:
     assert run(["audit", str(file), f"--block={block}"]) == 2

@@ -98,6 +98,16 @@ def test_show_selects_by_type_source_and_position(file: Path, capsys) -> None:
     assert sequences("--type", "lease.granted", "--type", "coordinator.tick") == [2, 4]
 
 
+def test_where_no_event_matches_the_type_that_was_meant_is_named(file: Path, capsys) -> None:
+    for wrong in ("LeaseGranted", "lease.grantd"):
+        assert run(["log", "show", str(file), "--type", wrong]) == 0
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err == "no event matches; did you mean --type lease.granted?\n"
+    assert run(["log", "show", str(file), "--source", "site.nobody"]) == 0
+    assert capsys.readouterr().err == "no event matches\n"
+
+
 def test_a_line_for_people_has_the_reason(file: Path, capsys) -> None:
     assert run(["log", "show", str(file), "--type", "lease.granted"]) == 0
     (line,) = capsys.readouterr().out.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 
 from eventlog.events import SiteAdmitted, SiteDeparted, SiteDeparting
 from tests.support.fleet import Fleet
@@ -21,10 +22,10 @@ async def test_r10_a_trainer_that_hangs_is_ended_and_its_blocks_go_to_others(fle
     os.kill(trainer, signal.SIGSTOP)
     try:
         await fleet.until(lambda _: log.of(SiteDeparted, after=at), "its departure")
+        await fleet.until(lambda _: _has_ended(trainer), "the end that its hub makes of it")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(trainer, signal.SIGCONT)
-    assert _stopped_for_good(trainer), "its hub did not end it"
     (good_bye,) = [one for _, one in log.of(SiteDeparting, "site.beta", after=at)]
     assert good_bye.code == "trainer" and "its trainer hangs: no step for" in good_bye.reason
     gone = [(one.site, one.code) for _, one in log.of(SiteDeparted, after=at)]
@@ -45,10 +46,10 @@ def _in_mid_round(log: History) -> bool:
     return "trained" in states and "training" in states
 
 
-def _stopped_for_good(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for its parent to notice."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
         return True
-    with open(f"/proc/{pid}/stat") as stat:  # ended, and not yet waited for by its parent
-        return stat.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    return stat.rpartition(")")[2].split()[0] in ("Z", "X")
