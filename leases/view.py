@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
 from eventlog.events import DataShape
+from leases.answers import Answers
 from leases.blocks import BlockIndex
 from leases.rows import Answer, Block, Delta, Incarnation, Join, Round, Run, Version
 
@@ -33,9 +34,13 @@ _VERSION = (
 
 @dataclass(slots=True)
 class View:
-    """Read access to a projection of the lease table."""
+    """Read access to a projection of the lease table, whose only connection is `db`."""
 
     db: sqlite3.Connection
+    _answers: Answers = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._answers = Answers(self.db)
 
     def exists(self) -> bool:
         """Whether RunCreated is folded."""
@@ -284,10 +289,10 @@ class View:
         return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
 
     def _one(self, sql: str, *arguments: object) -> Any:
-        return self.db.execute(sql, arguments).fetchone()
+        return next(iter(self._all(sql, *arguments)), None)
 
     def _all(self, sql: str, *arguments: object) -> list[Any]:
-        return self.db.execute(sql, arguments).fetchall()
+        return self._answers.rows(sql, arguments)
 
 
 @lru_cache(maxsize=8)

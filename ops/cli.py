@@ -48,6 +48,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Replay a log and verify what the run promises.",
     ),
+    "simulate": (
+        "ops.commands.simulate",
+        "simulate",
+        "Run SCENARIO in a virtual world: real coordinator and hubs, virtual time and faults.",
+    ),
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),

@@ -57,6 +57,7 @@ CODES = {
     "NotLoaded": INVALID,
     "RequestVoid": USAGE,
     "RunExists": USAGE,
+    "ScenarioInvalid": USAGE,
     "SnapshotInvalid": INVALID,
     "SpawnFailed": INVALID,
     "TensorFileInvalid": INVALID,

@@ -61,6 +61,7 @@ class Coordinator:
     breaks: Callable[[], int] = lambda: 0
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda _: None
+    pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     merged: RoundCommitted | None = None
     saved: list[SnapshotSaved] = field(default_factory=list)
@@ -77,7 +78,7 @@ class Coordinator:
     _jobs: Jobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._writer = Writer(self.log, COORDINATOR, chained=True)
+        self._writer = self.pen(self.log, COORDINATOR, chained=True)
         self._view = View(self.projection.db)
         self._jobs = Jobs(self.say, lambda: self._feed.notify())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Workshop:
 
     blobs: BlobStore
     folder: Path
+    clock: Callable[[], float] = time.monotonic
     state: OuterState | None = None
     digests: Digests | None = None
     _reference: Mapping[str, Tensor] = field(default_factory=dict)  # names and shapes of the model
@@ -67,14 +68,14 @@ class Workshop:
     ) -> RoundCommitted:
         """Take the outer step of a cut and store its update; consumes `state` (version + 1)."""
         assert round_.cut is not None
-        config, began = view.config().outer, time.monotonic()
+        config, began = view.config().outer, self.clock()
         async with self._lock:
             assert self.state is not None and self.state.version == round_.base_version
             files = [
                 (await recover.fetch(self.blobs, delta.blob, self.folder), delta.weight or 0.0)
                 for delta in deltas
             ]
-            fetched = time.monotonic()
+            fetched = self.clock()
             update_path = self.folder / f"update-{round_.base_version + 1}"
             state, self.state, self.digests = self.state, None, None
             self.state = await asyncio.to_thread(
@@ -87,7 +88,7 @@ class Workshop:
                 update_path=update_path,
             )
             self.digests = await asyncio.to_thread(self.state.digests)
-            merged = time.monotonic()
+            merged = self.clock()
             update = await self.blobs.put(update_path)
             update_path.unlink()
         return RoundCommitted(
@@ -106,7 +107,7 @@ class Workshop:
             seconds={
                 "fetch": fetched - began,
                 "merge": merged - fetched,
-                "upload": time.monotonic() - merged,
+                "upload": self.clock() - merged,
             },
             reason=f"{len(deltas)} delta{'s' * (len(deltas) != 1)} "
             f"with {round_.tokens:,} tokens merged",
@@ -114,7 +115,7 @@ class Workshop:
 
     async def snapshot(self, row: Version) -> SnapshotSaved | None:
         """Store θ, m and e of a committed version, if `state` still is that version."""
-        began = time.monotonic()
+        began = self.clock()
         path = self.folder / f"snapshot-{row.version}"
         async with self._lock:
             if self.state is None or self.state.version != row.version:
@@ -126,7 +127,7 @@ class Workshop:
             version=row.version,
             blob=blob.digest,
             num_bytes=blob.num_bytes,
-            seconds=time.monotonic() - began,
+            seconds=self.clock() - began,
             reason=f"recovery and joiners start from version {row.version}",
         )
 

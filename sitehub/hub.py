@@ -66,6 +66,8 @@ class Hub:
     successor: bool = False
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
+    pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
+    trainers: Callable[..., Handover] = Handover  # and its trainers are no processes
     logic: HubLogic = field(init=False)
     _projection: Projection = field(init=False)
     _writer: Writer = field(init=False)
@@ -100,7 +102,7 @@ class Hub:
         path = self.folder / "projection.sqlite"
         with Projection(path, [table], self.log.run, contiguous=False) as self._projection:
             await self._projection.check(self.log)
-            self._writer = Writer(self.log, self._subject)
+            self._writer = self.pen(self.log, self._subject)
             self.logic = HubLogic(
                 HubState(
                     self.site,
@@ -110,7 +112,7 @@ class Hub:
                     successor=self.successor,
                 )
             )
-            self._handover = Handover(
+            self._handover = self.trainers(
                 self.folder / "work", self.data, self.num_threads, self._hear, self._gone
             )
             try:

@@ -1,0 +1,121 @@
+"""`atoll simulate`: the real coordinator and hubs in a virtual world, by seeds."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ops import exits
+from ops.output import Meter, json_option, print_json, say
+
+if TYPE_CHECKING:
+    from ops.simulate.run import Outcome
+    from ops.simulate.scenario import Scenario
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # every seed uses one core; before torch is loaded
+
+MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it is
+
+
+@click.command()
+@click.argument("scenario", metavar="SCENARIO")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="The (first) seed.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many seeds, from --seed.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
+@click.option("--trace", is_flag=True, help="Show every event of the run, on stderr.")
+@click.option("--shrink/--no-shrink", default=True, help="Shorten the plan of a failing seed.")
+@json_option
+def simulate(
+    scenario: str,
+    seed: int,
+    seeds: int,
+    workers: int | None,
+    trace: bool,
+    shrink: bool,
+    as_json: bool,
+) -> None:
+    """Run SCENARIO in a virtual world: real coordinator and hubs, virtual time and faults.
+
+    The fold, policies, coordinator and hubs are the real ones; clock, log, blob store, network and
+    trainers are virtual, and what befalls them is drawn by the seed.
+
+    SCENARIO is one of churn, last-block, lonely, nightmare, paper-24h, or a TOML file. Everything
+    that a run promises is checked at every event. The same seed does the same, event for event.
+    Exit code 1 where anything was violated; the first failing seed is then shown with the fewest
+    faults that make it fail.
+    """
+    from ops.simulate import scenario as scenarios
+
+    found = scenarios.load(scenario)
+    if seeds == 1:
+        _single(found, scenario, seed, trace, shrink, as_json)
+    else:
+        _several(found, scenario, range(seed, seed + seeds), workers, shrink, as_json)
+
+
+def _single(
+    found: Scenario, name: str, seed: int, trace: bool, shrink: bool, as_json: bool
+) -> None:
+    from ops.simulate import run
+
+    outcome = run.simulate(found, seed, name=name, say=say if trace else lambda _: None)
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        _show(outcome)
+    if outcome.broken:
+        _explain(found, name, seed, outcome, shrink)
+        raise click.exceptions.Exit(exits.VIOLATION)
+
+
+def _several(
+    found: Scenario, name: str, seeds: range, workers: int | None, shrink: bool, as_json: bool
+) -> None:
+    from ops.simulate import many
+
+    began = time.monotonic()
+    summary = many.Summary(name, list(seeds))
+    num_workers = workers or many.cores()
+    with Meter() as meter:
+        for outcome in many.outcomes(found, name, list(seeds), num_workers):
+            summary.add(outcome)
+            meter(f"seeds ({len(summary.failed)} failed)", summary.num_done, len(seeds))
+    summary.seconds = time.monotonic() - began
+    if as_json:
+        print_json(summary.as_json())
+    else:
+        for key, value in summary.as_json().items():
+            click.echo(f"{key.replace('_', ' '):20s} {value}")
+    if summary.failed:
+        _explain(found, name, min(summary.failed), None, shrink)
+        raise click.exceptions.Exit(exits.VIOLATION)
+
+
+def _show(outcome: Outcome) -> None:
+    for key, value in outcome.as_json().items():
+        if key == "departures":
+            value = len(outcome.departures)
+        click.echo(f"{key.replace('_', ' '):20s} {value}")
+
+
+def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shrink: bool) -> None:
+    """The shortened story of a failure, on stderr."""
+    from ops.simulate import many, run
+
+    say(f"seed {seed} fails")
+    if shrink and (outcome is None or outcome.seconds * len(outcome.plan) < MAX_SHRINK_S):
+        with Meter() as meter:
+            outcome = many.shrink(found, seed, name, lambda left, all_: meter("faults", left, all_))
+    outcome = outcome or run.simulate(found, seed, name=name)
+    say(f"with {len(outcome.plan)} faults:")
+    for fault in outcome.plan:
+        say(f"  {fault}")
+    say("the last events:")
+    for line in outcome.last_events:
+        say(f"  {line}")
+    for broken in outcome.broken:
+        say(f"violated: {broken}")
+    say(f"replay with: atoll simulate {name} --seed {seed} --trace")

@@ -1,0 +1,297 @@
+"""What each fault of a plan does to the virtual world."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from eventlog.events import DrainRequested, RunPaused, RunResumed
+from ops.simulate.faults import Fault
+from ops.simulate.network import DELIVERIES, finish
+from ops.simulate.process import Machine, SiteMachine
+from ops.simulate.world import World
+
+M = TypeVar("M", bound=Machine)
+HARMS = ("nan", "form", "huge", "torn")
+
+
+def befall(world: World, fault: Fault) -> None:
+    """Do what the fault says, to whom it says, if there is anybody."""
+    if world.finished() or world.over or world.history.restored is not None:
+        return
+    if fault.kind.startswith("coordinator "):
+        whom: Machine | None = _pick(world.coordinators, fault)
+    else:
+        whom = _pick(world.sites, fault)
+    kind = fault.kind.removeprefix("coordinator ")
+    if whom is not None or kind in _OF_ALL:
+        _HARM[kind](world, whom, fault)
+
+
+def _pick(machines: Sequence[M], fault: Fault) -> M | None:
+    if fault.who:
+        return next((one for one in machines if one.name == fault.who), None)
+    alive = [one for one in machines if one.alive]
+    return alive[fault.number % len(alive)] if alive else None
+
+
+def _done(world: World, fault: Fault) -> None:
+    world.injected(fault.kind)
+
+
+def _crash(world: World, whom: Machine, fault: Fault) -> None:
+    _done(world, fault)
+    whom.kill(fault.duration_s)
+
+
+def _gone(world: World, whom: SiteMachine, fault: Fault) -> None:
+    others = [one for one in world.sites if one is not whom and one.alive and not one.left]
+    if len(others) < 2:
+        return
+    whom.left = True
+    whom.kill(None)
+    _done(world, fault)
+
+
+def _trainer(world: World, whom: SiteMachine, fault: Fault) -> None:
+    handover = whom.bench.handover
+    if handover is not None and handover.die():
+        _done(world, fault)
+
+
+def _hang(world: World, whom: SiteMachine, fault: Fault) -> None:
+    _done(world, fault)
+    for_ever = fault.number % 2  # until somebody ends it
+    whom.bench.hung_until = world.loop.time() + (1e9 if for_ever else fault.duration_s)
+
+
+def _slow(world: World, whom: SiteMachine, fault: Fault) -> None:
+    _done(world, fault)
+    whom.bench.slow = 2.0 + fault.number % 8
+
+    def recover() -> None:
+        whom.bench.slow = 1.0
+
+    world.later(fault.duration_s, recover)
+
+
+def _pause(world: World, whom: Machine, fault: Fault) -> None:
+    _done(world, fault)
+    process = whom.process
+    process.paused = True
+    world.later(fault.duration_s, process.resume)
+
+
+def _partition(world: World, whom: Machine, fault: Fault) -> None:
+    _done(world, fault)
+    whom.client.cut(fault.duration_s)
+
+
+def _delivery(world: World, whom: Machine, fault: Fault) -> None:
+    until = world.loop.time() + fault.duration_s
+    for bit, kind in enumerate(DELIVERIES):
+        if fault.number >> bit & 1 or kind == DELIVERIES[fault.number % len(DELIVERIES)]:
+            whom.client.trouble[kind] = until
+    _done(world, fault)
+
+
+def _ambiguous(world: World, whom: Machine, fault: Fault) -> None:
+    chance = random.Random(fault.number)
+    whom.client.ambiguous = [chance.random() < 0.5 for _ in range(chance.randint(1, 4))]
+    _done(world, fault)
+
+
+def _doubled(world: World, whom: Machine, fault: Fault) -> None:
+    whom.client.again = 1 + fault.number % 5
+    _done(world, fault)
+
+
+def _replay(world: World, whom: Machine, fault: Fault) -> None:
+    """An old event of the site again, at the end of its subject: by a client that lost its mind."""
+    subject = f"site.{whom.name}"
+    mine = [one for one in world.history.all() if one.subject == subject]
+    if mine:
+        payload = mine[fault.number % len(mine)].payload
+        finish(world.history.append(subject, [payload], world.history.last_of(subject)))
+        _done(world, fault)
+
+
+def _torn(world: World, whom: Machine, fault: Fault) -> None:
+    if not whom.save_projection():
+        return
+
+    def tear() -> None:
+        if not whom.alive or world.history.restored is not None:
+            return
+        whom.kill(None)
+
+        def restart() -> None:
+            if whom.restore_projection():
+                _done(world, fault)
+            whom.start()
+
+        world.later(1.0, restart)
+
+    world.later(fault.duration_s, tear)
+
+
+def _twin(world: World, whom: SiteMachine, fault: Fault) -> None:
+    twin = SiteMachine(
+        world, whom.name, whom.bench.steps_per_s, whom.bench.start_s, f"twin-{len(world.twins)}"
+    )
+    world.twins.append(twin)
+    twin.start()
+    world.later(fault.duration_s + 1.0, lambda: twin.kill(None))
+    _done(world, fault)
+
+
+def _successor(world: World, whom: SiteMachine, fault: Fault) -> None:
+    """The next job of the site starts on another machine, and waits at the door; then this one is
+    told to end."""
+    if whom.hub is None or not hasattr(whom.hub, "logic"):
+        return
+    folder = f"successor-{len(world.sites)}-{fault.number}"
+    successor = SiteMachine(world, whom.name, whom.bench.steps_per_s, whom.bench.start_s, folder)
+    successor.successor = True
+    whom.left = True
+    world.sites.append(successor)
+    successor.start()
+    _done(world, fault)
+
+    def hand_over() -> None:
+        if whom.alive and whom.hub is not None and hasattr(whom.hub, "logic"):
+            whom.hub.logic.ask_to_leave("walltime", "its successor waits", 0)
+            world.later(2 * world.scenario.config.lease_s, lambda: whom.kill(None))
+
+    world.later(fault.duration_s, hand_over)
+
+
+def _bad(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.bench.harm = HARMS[fault.number % len(HARMS)]  # type: ignore[assignment]
+
+
+def _walltime(world: World, whom: SiteMachine, fault: Fault) -> None:
+    """The job learns that its end is near, and is ended when it comes."""
+    if whom.hub is None or not hasattr(whom.hub, "logic"):
+        return
+    task = whom.task
+    left_s = 4 * world.scenario.config.lease_s
+    whom.hub.logic.hub.walltime_end = world.loop.time() + left_s
+    _done(world, fault)
+
+    def end() -> None:
+        if whom.task is task and whom.alive:
+            whom.kill(fault.duration_s)
+
+    world.later(left_s, end)
+
+
+def _leave(world: World, whom: SiteMachine, fault: Fault) -> None:
+    """SIGTERM, and after the grace that queues give, SIGKILL."""
+    if whom.hub is None or not hasattr(whom.hub, "logic"):
+        return
+    task = whom.task
+    whom.hub.logic.ask_to_leave("walltime", "its job was told to end", 75)
+    _done(world, fault)
+
+    def end() -> None:
+        if whom.task is task and whom.alive:
+            whom.kill(fault.duration_s)
+
+    world.later(2 * world.scenario.config.lease_s, end)
+
+
+def _drain(world: World, whom: SiteMachine, fault: Fault) -> None:
+    world.operator(DrainRequested(site=whom.name, reason="a simulated operator asks"))
+    _done(world, fault)
+
+
+def _stop_and_go(world: World, whom: Machine | None, fault: Fault) -> None:
+    world.operator(RunPaused(reason="a simulated operator asks"))
+    _done(world, fault)
+
+    def go() -> None:
+        if world.history.restored is not None:  # the operator finds that the log is damaged
+            world.later(10.0, go)
+        elif not world.finished():
+            world.operator(RunResumed(reason="a simulated operator asks"))
+
+    world.later(fault.duration_s, go)
+
+
+def _more(world: World, whom: Machine | None, fault: Fault) -> None:
+    world.add_coordinator(len(world.coordinators))
+    _done(world, fault)
+
+
+def _wall_clock(world: World, whom: Machine | None, fault: Fault) -> None:
+    world.skew_s += random.Random(fault.number).uniform(-1e6, 1e6)
+    _done(world, fault)
+
+
+def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
+    """The broker comes back with less than it had; later somebody restores what it had."""
+    history, now = world.history, world.loop.time()
+    records = history.all()
+    kept = max(1, len(records) - 1 - fault.number % 40)
+    if kept >= len(records):
+        return
+    history.restored = records
+    concerned = []
+    for machine in world.machines():
+        if machine.alive and machine.client.seen > kept:
+            machine.client.ahead_since = now
+            concerned.append((machine, machine.client))
+        machine.client.breaks += 1
+    history.replace(records[:kept])
+    _done(world, fault)
+
+    def restore() -> None:
+        for machine, client in concerned:
+            if machine.client is not client or client.is_cut() or machine.process.paused:
+                continue
+            if machine.damaged is None and client.dead is False:
+                world.violated("P3", f"R19: {machine.name} did not notice that the log went back")
+            elif machine.damaged not in (None, kept + 1):
+                named = machine.damaged
+                world.violated("P3", f"R19: {machine.name} named {named}, it was {kept + 1}")
+        for name in sorted(world.network.wrote_on):
+            world.violated("P3", f"R19: {name} wrote on after the log had gone back")
+        history.replace(records)
+        history.restored = None
+        for machine in world.machines():
+            machine.kill(None)
+            machine.damaged = None
+            machine.forget_projection()  # it may hold what was written on the shorter log
+            if machine not in world.twins:
+                world.later(2.0, machine.start)
+
+    world.later(max(fault.duration_s, 30.0), restore)
+
+
+_OF_ALL = ("stop and go", "wall clock", "log back", "more")
+_HARM: dict[str, Callable] = {
+    "crash": _crash,
+    "gone": _gone,
+    "trainer": _trainer,
+    "hang": _hang,
+    "slow": _slow,
+    "pause": _pause,
+    "partition": _partition,
+    "delivery": _delivery,
+    "ambiguous": _ambiguous,
+    "doubled": _doubled,
+    "replay": _replay,
+    "torn": _torn,
+    "twin": _twin,
+    "successor": _successor,
+    "bad": _bad,
+    "walltime": _walltime,
+    "leave": _leave,
+    "drain": _drain,
+    "stop and go": _stop_and_go,
+    "more": _more,
+    "wall clock": _wall_clock,
+    "log back": _log_back,
+}

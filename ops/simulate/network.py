@@ -1,0 +1,270 @@
+"""The virtual network and log: one history, and for every process a client of it that can fail.
+
+A client keeps the contract of `EventLog`. Below the contract messages are late, lost, doubled and
+in the wrong order; acknowledgements get lost, so that an append that is stored is reported as
+`LogUnavailable`; a client is cut off for a while. Only the history itself decides what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
+
+from eventlog.chain import Record
+from eventlog.errors import AtollError, LogDamaged, LogUnavailable
+from eventlog.local_log import FOLLOW_BATCH
+from eventlog.memory_log import MemoryLog
+from ops.simulate.loop import VirtualLoop
+
+TIMEOUT_S = 2.0  # after which an append without an answer is given up
+NOTICE_S = 5.0  # within which a connected reader notices that the log went back
+REPULL_S = 1.0  # after which a reader asks again for what did not come
+ANY = ""
+DELIVERIES = ("lost", "delayed", "duplicated", "reordered")
+
+
+class History(MemoryLog):
+    """The one log of the run. `on_stored` sees every event at the moment it stands."""
+
+    def __init__(self, run: str, clock_ns: Callable[[], int]) -> None:
+        super().__init__(run, clock_ns)
+        self.on_stored: Callable[[list[Record]], None] = lambda _: None
+        self.generation = 0  # how often the log went back, or was restored
+        self.restored: list[Record] | None = None  # what a log that went back had held
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # readers by what they read
+
+    def _store(self, records: list[Record]) -> None:
+        super()._store(records)
+        self.on_stored(records)
+        for subject in {record.subject: None for record in records}:
+            self._notify(subject)
+
+    def all(self) -> list[Record]:
+        """Every record, in order."""
+        return list(self._records)
+
+    async def news(self, subjects: Sequence[str] | None) -> None:
+        """Wait until there may be something new on these subjects (None: on any)."""
+        future = asyncio.get_running_loop().create_future()
+        for subject in subjects or (ANY,):
+            self._waiting.setdefault(subject, []).append(future)
+        await future
+
+    def _notify(self, *subjects: str) -> None:
+        for subject in (*subjects, ANY):
+            for future in self._waiting.pop(subject, ()):
+                if not future.done():
+                    future.set_result(None)
+
+    def last_of(self, subject: str) -> int:
+        """The subject's last sequence."""
+        return self._index.last(subject)
+
+    def replace(self, records: Sequence[Record]) -> None:
+        """Hold these records from now on: an older state of the log, or a restored one."""
+        self._records = list(records)
+        self._index = type(self._index)()
+        for record in self._records:
+            self._index.add(record.subject)
+        self.generation += 1
+        self._notify(*list(self._waiting))
+
+
+class Network:
+    """What all clients share. `injected` counts what was really done to somebody."""
+
+    def __init__(self, loop: VirtualLoop, history: History, chance: random.Random) -> None:
+        self.loop, self.history, self.chance = loop, history, chance
+        self.injected: Counter[str] = Counter()
+        self.wrote_on: set[str] = set()  # who kept writing though the log had gone back (R19)
+        self.latency_s = (0.002, 0.02)
+
+    def delay_s(self) -> float:
+        """One way through the network."""
+        return self.chance.uniform(*self.latency_s)
+
+
+class Client:
+    """One process's connection: an `EventLog`."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self.name, self.run = name, network.history.run
+        self._net, self._history, self._loop = network, network.history, network.loop
+        self.dead = False
+        self.breaks = 0
+        self.cut_until = 0.0
+        self.trouble: dict[str, float] = {}  # kind of delivery: until when it goes wrong
+        self.ambiguous: list[bool] = []  # fates of the next appends: stored or not
+        self.again = 0  # so many of the next appends arrive twice
+        self.seen = 0  # the newest sequence that was handed out
+        self.ahead_since: float | None = None  # the log went back behind `seen`
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def cut(self, seconds: float) -> None:
+        """A partition: nothing gets through either way."""
+        self.breaks += 1
+        self.cut_until = max(self.cut_until, self._loop.time() + seconds)
+
+    def is_cut(self) -> bool:
+        return self._loop.time() < self.cut_until
+
+    async def reach(self, error: type[AtollError]) -> None:
+        """One round trip. Raises `error` where we are cut off; never returns to the dead."""
+        if self.dead:
+            await self._loop.create_future()
+        if self.is_cut():
+            await asyncio.sleep(TIMEOUT_S)
+            raise error(f"{self.name} is cut off from the broker")
+        await asyncio.sleep(self._net.delay_s() + self._net.delay_s())
+
+    # -- EventLog ---------------------------------------------------------------------------------
+
+    async def append(self, subject: str, payloads: Sequence[bytes], expected_last: int) -> int:
+        """See `EventLog.append`."""
+        if self.dead:
+            await self._loop.create_future()
+        if self.ahead_since is not None and self._loop.time() > self.ahead_since + NOTICE_S:
+            self._net.wrote_on.add(self.name)
+        answer: asyncio.Future[int] = self._loop.create_future()
+        stored = self.ambiguous.pop(0) if self.ambiguous else None
+        if stored is not None:
+            self._net.injected["ambiguous, stored" if stored else "ambiguous, not stored"] += 1
+        if stored is not False:
+            message = (subject, list(payloads), expected_last, None if stored else answer)
+            self._loop.outside(self._net.delay_s(), self._arrive, *message)
+            if self.again:
+                self.again -= 1
+                self._net.injected["append sent twice"] += 1
+                late_s = self._net.chance.uniform(0.0, 2 * TIMEOUT_S)
+                self._loop.outside(late_s, self._arrive, *message[:3], None)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            raise LogUnavailable(f"no answer to an append of {self.name}") from None
+
+    def _arrive(
+        self, subject: str, payloads: list[bytes], expected: int, answer: asyncio.Future[int] | None
+    ) -> None:
+        """The broker has the message, whether or not its sender still lives."""
+        if self.is_cut():
+            return
+        try:
+            result: Any = finish(self._history.append(subject, payloads, expected))
+        except AtollError as error:
+            result = error
+        if answer is not None:
+            self._loop.outside(self._net.delay_s(), self._answer, answer, result)
+
+    def _answer(self, answer: asyncio.Future[int], result: Any) -> None:
+        if answer.done() or self.is_cut():
+            return
+        if isinstance(result, Exception):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    async def read(
+        self, after: int, *, subjects: Sequence[str] | None = None, limit: int = 1000
+    ) -> list[Record]:
+        """See `EventLog.read`."""
+        await self.reach(LogUnavailable)
+        found = await self._history.read(after, subjects=subjects, limit=limit)
+        self.seen = max(self.seen, found[-1].sequence if found else 0)
+        return found
+
+    async def follow(
+        self, after: int, *, subjects: Sequence[str] | None = None
+    ) -> AsyncIterator[list[Record]]:
+        """See `EventLog.follow`: a puller that repairs what the network does to its messages."""
+        generation = self._history.generation
+        while True:
+            while self.dead or self.is_cut():
+                await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
+            if generation != self._history.generation:
+                generation = self._history.generation
+                self._check(after)
+            sent = await self._history.read(after, subjects=subjects, limit=FOLLOW_BATCH)
+            if not sent:
+                await self._history.news(subjects)
+                continue
+            raw, late_s = self._transmit(list(enumerate(sent)))
+            await asyncio.sleep(late_s)
+            if self.is_cut() or self.dead or generation != self._history.generation:
+                continue
+            got = _in_order(raw)
+            if got:
+                after = got[-1].sequence
+                self.seen = max(self.seen, after)
+                yield got
+            if len(got) < len(sent):
+                await asyncio.sleep(REPULL_S)
+
+    def _transmit(
+        self, messages: list[tuple[int, Record]]
+    ) -> tuple[list[tuple[int, Record]], float]:
+        """What the network makes of numbered messages, and how late they come."""
+        chance, now, late_s = self._net.chance, self._loop.time(), self._net.delay_s()
+        for kind in DELIVERIES:
+            if now >= self.trouble.get(kind, 0.0) or chance.random() < 0.3:
+                continue
+            self._net.injected[kind] += 1
+            if kind == "lost":
+                del messages[chance.randrange(len(messages)) :]
+                if not messages:
+                    break
+            elif kind == "delayed":
+                late_s += chance.uniform(0.2, 6.0)
+            elif kind == "duplicated":
+                messages = [*messages, chance.choice(messages)]
+            else:
+                chance.shuffle(messages)
+        return messages, late_s
+
+    def _check(self, position: int) -> None:
+        """R19, as a reader finds it when it comes back to a broker that was restored."""
+        last = len(self._history.all())
+        if last < position:
+            what = f"the log ends at {last}, but had been read through {position}"
+            raise LogDamaged(last + 1, what)
+
+    async def at(self, sequence: int) -> Record | None:
+        """See `EventLog.at`."""
+        await self.reach(LogUnavailable)
+        return await self._history.at(sequence)
+
+    async def last(self, subject: str) -> Record | None:
+        """See `EventLog.last`."""
+        await self.reach(LogUnavailable)
+        return await self._history.last(subject)
+
+    async def last_sequence(self) -> int:
+        """See `EventLog.last_sequence`."""
+        await self.reach(LogUnavailable)
+        return await self._history.last_sequence()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def finish(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that waits for nothing, as those of a log in memory."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return stop.value
+    work.close()
+    raise AssertionError("a log in memory waits for nothing")
+
+
+def _in_order(raw: list[tuple[int, Record]]) -> list[Record]:
+    """The messages from number 0 on that are there without a gap, each once, in order."""
+    there = dict(raw)
+    got: list[Record] = []
+    while len(got) in there:
+        got.append(there[len(got)])
+    return got

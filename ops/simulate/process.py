@@ -1,0 +1,249 @@
+"""The processes of a virtual run: a site's hub with its trainer, and a coordinator.
+
+Both are the real ones. A kill cuts their input and output first, so that nothing they do on the way
+out can be seen, and a supervisor starts them again as a batch queue would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eventlog.errors import AtollError, LogDamaged
+from eventlog.projector import Projection
+from eventlog.writer import Writer
+from leases.table import LeaseTable
+from ops.simulate.loop import Process
+from ops.simulate.network import Client
+from ops.simulate.store import SimBlobs
+from ops.simulate.trainers import Bench, SimHandover
+from outer.coordinator import Coordinator
+from outer.recover import VersionDiffers
+from outer.workshop import Workshop
+from sitehub.hub import Hub
+
+if TYPE_CHECKING:
+    from ops.simulate.world import World
+
+KILLED = -9
+RETRY_S = 3.0  # after an exit that asks to be tried again
+
+
+class Machine:
+    """Something that runs as one process on one machine, whose `folder` outlives it."""
+
+    def __init__(self, world: World, name: str, folder: str) -> None:
+        self.world, self.name = world, name
+        self.folder = world.folder / folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.client = Client(world.network, name)
+        self.process = Process(name)
+        self.task: asyncio.Task[int | None] | None = None
+        self.restart_s: float | None = RETRY_S
+        self.damaged: int | None = None  # the sequence it named when it stopped (R19)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it never comes back."""
+        return False
+
+    @property
+    def alive(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    @property
+    def projection(self) -> Path:
+        """Where its fold is kept."""
+        raise AssertionError("a hub or a coordinator knows")
+
+    async def life(self) -> int | None:
+        """Run once, to the end; the exit code."""
+        raise AssertionError("a hub or a coordinator knows")
+
+    def start(self) -> None:
+        """A new process on this machine."""
+        if self.alive or self.gone or self.world.over:
+            return
+        self.client = Client(self.world.network, self.name)
+        self.process = Process(self.name)
+        self.task = self.process.spawn(self.life())
+        self.task.add_done_callback(self._ended)
+
+    def kill(self, restart_s: float | None) -> None:
+        """SIGKILL: nothing it does from here on reaches anybody."""
+        self.restart_s = restart_s
+        self.client.dead = True
+        self.process.resume()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pen(self) -> Callable[..., Writer]:
+        """Writers whose ids and clock are the world's."""
+        return partial(Writer, clock=self.world.wall, make_id=self.world.new_id)
+
+    def blobs(self) -> SimBlobs:
+        return SimBlobs(self.client, self.world.blobs)
+
+    def save_projection(self) -> bool:
+        """Keep the fold as it is now; whether there is one."""
+        if not self.projection.exists():
+            return False
+        old = self.projection.with_suffix(".old")
+        old.unlink(missing_ok=True)
+        with sqlite3.connect(self.projection) as source, sqlite3.connect(old) as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        return True
+
+    def restore_projection(self) -> bool:
+        """A torn commit: the file is what it was when it was saved."""
+        old = self.projection.with_suffix(".old")
+        if not old.exists():
+            return False
+        self.forget_projection()
+        old.replace(self.projection)
+        return True
+
+    def forget_projection(self) -> None:
+        """Remove the fold: it is a cache."""
+        for suffix in ("", "-wal", "-shm"):
+            self.projection.with_name(self.projection.name + suffix).unlink(missing_ok=True)
+
+    def _ended(self, task: asyncio.Task[int | None]) -> None:
+        if self.world.over:
+            return
+        code, restart_s, self.restart_s = KILLED, self.restart_s, RETRY_S
+        if not task.cancelled():
+            error = task.exception()
+            code = self._code(error) if error else (task.result() or 0)
+        if self.damaged is None and restart_s is not None:
+            self.world.after_exit(self, code, restart_s)
+
+    def _code(self, error: BaseException) -> int:
+        """What an exception of the real code means: most are bugs."""
+        if isinstance(error, LogDamaged):
+            self.damaged = error.sequence
+            self.world.found_damage(self, error)
+        elif isinstance(error, VersionDiffers) or not isinstance(error, AtollError):
+            last = "".join(traceback.format_exception(error)[-3:])
+            self.world.violated("P3", f"{self.name} broke down: {last}")
+        return 4
+
+
+class SiteMachine(Machine):
+    """A site's job: hub and trainer, under the site's name on the log."""
+
+    def __init__(
+        self, world: World, site: str, rate: float, start_s: float, folder: str = ""
+    ) -> None:
+        super().__init__(world, site, folder or site)
+        self.hub: Hub | None = None
+        self.stays_s: float | None = None
+        self.requeue_s: float | None = RETRY_S
+        self.left = False  # for good
+        self.successor = False  # it waits at the door for its predecessor's end
+        config = world.scenario.config
+        self.bench = Bench(
+            loop=world.loop,
+            size=world.scenario.num_numbers,
+            num_blocks=world.scenario.num_blocks,
+            steps_per_s=rate,
+            steps_per_block=config.steps_per_block,
+            start_s=start_s,
+            allowed=self._allowed,
+            violated=lambda what: world.violated("P4", f"{site}: {what}"),
+            injected=world.injected,
+        )
+
+    @property
+    def gone(self) -> bool:
+        return self.left
+
+    @property
+    def projection(self) -> Path:
+        return self.folder / "projection.sqlite"
+
+    async def life(self) -> int | None:
+        """See `Machine.life`."""
+        loop = self.world.loop
+        end = None if self.stays_s is None else loop.time() + self.stays_s
+        self.hub = Hub(
+            self.client,
+            self.blobs(),
+            self.name,
+            self.folder,
+            self.folder,
+            walltime_end=end,
+            successor=self.successor,
+            clock=loop.time,
+            pen=self.pen(),
+            trainers=partial(SimHandover, bench=self.bench),  # type: ignore[arg-type]
+        )
+        if end is not None:
+            loop.outside(end - loop.time(), self._walltime, self.task)
+        shutil.rmtree(self.folder / "work", ignore_errors=True)
+        return await self.hub.run()
+
+    def _walltime(self, task: object) -> None:
+        """The queue ends the job, whatever it does."""
+        if self.task is task and self.alive:
+            self.world.injected("walltime over")
+            self.kill(self.requeue_s)
+
+    def _allowed(self) -> set[int] | None:
+        """What the trainer may stand on (see `ops.simulate.trainers`); None where the hub has
+        folded, since its last command, what its next one will answer."""
+        assert self.hub is not None
+        state, per_epoch = self.hub.logic.hub, self.bench.num_blocks
+        one = state.view.incarnation(state.incarnation[0]) if state.incarnation else None
+        if state.incarnation is None or one is None or one.state == "departed":
+            return None
+        version = state.trainer.version
+        if state.rebase is not None or state.discard or version != state.view.run().version:
+            return None
+        rows = state.view.db.execute(
+            "SELECT epoch, block FROM blocks WHERE delta IN (SELECT seq "
+            "FROM deltas WHERE incarnation = ?1 AND state IN ('undecided', 'cut'))",
+            (state.incarnation[0],),
+        ).fetchall()
+        trained = [(epoch, block) for epoch, block, _ in state.done]
+        return {epoch * per_epoch + block for epoch, block in rows + trained}
+
+
+class CoordinatorMachine(Machine):
+    """A coordinator, or a standby."""
+
+    @property
+    def projection(self) -> Path:
+        return self.folder / "coordinator.sqlite"
+
+    async def life(self) -> int | None:
+        """See `Machine.life`."""
+        loop = self.world.loop
+        table = LeaseTable()
+        with Projection(self.projection, [table], self.world.run) as projection:
+            shop = Workshop(self.blobs(), self.folder / "blobs", clock=loop.time)
+            shop.folder.mkdir(exist_ok=True)
+            await Coordinator(
+                self.client,
+                projection,
+                shop,
+                self.name,
+                breaks=lambda: self.client.breaks,
+                clock=loop.time,
+                pen=self.pen(),
+            ).run()
+        return 0
+
+
+def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
+    """A site's own rate."""
+    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

@@ -1,0 +1,52 @@
+"""The virtual blob store: blobs by digest in memory, behind the same network as the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from eventlog.blobs import BlobRef, Progress, digest_file
+from eventlog.errors import BlobMissing, BlobUnavailable
+from ops.simulate.network import Client
+
+
+class SimBlobs:
+    """One process's `BlobStore`; `shared` is what all of them see."""
+
+    def __init__(self, client: Client, shared: dict[str, bytes]) -> None:
+        self._client, self._shared = client, shared
+
+    async def put(self, source: Path, progress: Progress | None = None) -> BlobRef:
+        """See `BlobStore.put`."""
+        await self._client.reach(BlobUnavailable)
+        blob = digest_file(source)
+        self._shared[blob.digest] = source.read_bytes()
+        return blob
+
+    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+        """See `BlobStore.get`."""
+        await self._client.reach(BlobUnavailable)
+        if digest not in self._shared:
+            raise BlobMissing(f"blob {digest} is not stored")
+        part = target.with_name(target.name + ".part")
+        part.write_bytes(self._shared[digest])
+        part.replace(target)
+
+    async def has(self, digest: str) -> bool:
+        """See `BlobStore.has`."""
+        await self._client.reach(BlobUnavailable)
+        return digest in self._shared
+
+    async def digests(self) -> list[str]:
+        """See `BlobStore.digests`."""
+        await self._client.reach(BlobUnavailable)
+        return sorted(self._shared)
+
+    async def release(self, digests: Iterable[str]) -> None:
+        """See `BlobStore.release`."""
+        await self._client.reach(BlobUnavailable)
+        for digest in digests:
+            self._shared.pop(digest, None)
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,127 @@
+"""Simulated runs: the same seed is the same history, every fault happens, and hundreds of
+nightmares break no promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ops.simulate import many, scenario
+from ops.simulate.faults import KINDS, Fault
+from ops.simulate.run import Outcome, plan_of, simulate
+
+ROOT = Path(__file__).parent.parent.parent
+NUM_SEEDS = 200
+ENOUGH_S = 80.0  # a busy machine runs fewer seeds, and at least a tenth of them
+NIGHTMARE = scenario.load("nightmare")
+
+
+def story(outcome: Outcome) -> str:
+    return "\n".join(map(str, [*outcome.plan, *outcome.last_events, *outcome.broken]))
+
+
+def one(kind: str, **changes: float) -> Outcome:
+    """The nightmare's run with this single fault."""
+    fields = {"at_s": 12.0, "who": "", "duration_s": 12.0, "number": 1, **changes}
+    return simulate(NIGHTMARE, 3, [Fault(kind=kind, **fields)])
+
+
+def test_nightmares_break_nothing_and_finish() -> None:
+    faults: Counter[str] = Counter()
+    began, done = time.monotonic(), 0
+    for outcome in many.outcomes(NIGHTMARE, "nightmare", range(NUM_SEEDS), many.cores()):
+        assert not outcome.broken, f"seed {outcome.seed}\n{story(outcome)}"
+        assert outcome.finished
+        faults.update(outcome.faults)
+        done += 1
+        if done >= NUM_SEEDS // 10 and time.monotonic() - began > ENOUGH_S:
+            break
+    print(f"{done} nightmares in {time.monotonic() - began:.0f} s: {dict(faults)}")
+    assert len(faults) > 15
+
+
+def test_the_same_seed_is_the_same_history_whatever_the_hashes_of_this_process() -> None:
+    code = (
+        "from ops.simulate import scenario; from ops.simulate.run import simulate\n"
+        "for seed in (2, 6):\n"
+        "    one = simulate(scenario.load('nightmare'), seed)\n"
+        "    print(one.log_digest, one.model_digest, one.events, one.faults)"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for salt in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    digests = {line.split()[0] for line in said[0].splitlines()}
+    assert len(digests) == 2  # and another seed is another history
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_fault_is_really_done_to_somebody_and_breaks_nothing(kind: str) -> None:
+    outcome = one(kind)
+    assert not outcome.broken, story(outcome)
+    assert outcome.finished
+    assert sum(outcome.faults.values()) >= 1, "nothing was injected"
+
+
+def test_a_crash_costs_blocks_and_a_good_departure_costs_none() -> None:
+    crash = one("crash", number=0, duration_s=2.0)  # it names its predecessor, which is replaced
+    assert [departure["code"] for departure in crash.departures] == ["replaced"]
+    assert crash.blocks_reclaimed >= 1
+    assert crash.reclaimed_started + crash.reclaimed_unstarted == crash.blocks_reclaimed
+    calm = simulate(NIGHTMARE, 3, [])
+    assert (calm.blocks_reclaimed, calm.departures, calm.faults) == (0, [], {})
+
+
+def test_a_run_is_exactly_its_target() -> None:
+    calm = simulate(NIGHTMARE, 5, [])
+    tokens = NIGHTMARE.sequences * NIGHTMARE.sequence_tokens
+    assert calm.tokens == NIGHTMARE.config.target.epochs * tokens
+
+
+@pytest.mark.parametrize("name", ["lonely", "last-block"])
+def test_the_small_scenarios_hold_and_finish(name: str) -> None:
+    for seed in range(3):
+        outcome = simulate(scenario.load(name), seed)
+        assert not outcome.broken, story(outcome)
+        assert outcome.finished
+
+
+def test_zero_sites_write_nothing() -> None:
+    """Between the second visit's end and the last site's arrival the log does not grow."""
+    lines: list[str] = []
+    outcome = simulate(scenario.load("lonely"), 0, [], say=lines.append)
+    assert not outcome.broken
+    times = [float(line.split()[0]) for line in lines]
+    assert not [at_s for at_s in times if 100.0 < at_s < 290.0]
+    assert any(at_s > 290.0 for at_s in times)
+
+
+def test_a_plan_is_a_function_of_the_seed_and_stays_within_its_times() -> None:
+    assert plan_of(NIGHTMARE, 7) == plan_of(NIGHTMARE, 7)
+    assert plan_of(NIGHTMARE, 7) != plan_of(NIGHTMARE, 8)
+    for seed in range(30):
+        at_s = [fault.at_s for fault in plan_of(NIGHTMARE, seed)]
+        assert at_s == sorted(at_s)
+        assert all(NIGHTMARE.chance.from_s <= one <= NIGHTMARE.chance.to_s for one in at_s)
+
+
+def test_all_scenarios_can_be_loaded_and_an_unknown_one_is_one_clear_line() -> None:
+    assert scenario.names() == ["churn", "last-block", "lonely", "nightmare", "paper-24h"]
+    for name in scenario.names():
+        assert scenario.load(name).num_numbers <= scenario.MAX_NUMBERS
+    with pytest.raises(scenario.ScenarioInvalid, match="churn, last-block"):
+        scenario.load("dream")
