@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 from collections import Counter
@@ -80,8 +79,8 @@ def outcomes(
         for seed in seeds:
             yield simulate(scenario, seed, name=name)
         return
-    gc.freeze()  # what is imported stays shared between the workers
-    context = multiprocessing.get_context("fork")
+    # not forked: who has computed with torch has threads, and their locks do not survive a fork
+    context = multiprocessing.get_context("spawn")
     with context.Pool(num_workers, _begin, (scenario, name), maxtasksperchild=500) as pool:
         yield from pool.imap_unordered(_one, seeds, chunksize=1)
 
