@@ -5,6 +5,15 @@ from __future__ import annotations
 import sqlite3
 
 
+def newest_snapshots(db: sqlite3.Connection) -> tuple[int | None, int | None]:
+    """The second-newest and the newest version that has a snapshot."""
+    rows = db.execute(
+        "SELECT version FROM versions WHERE snapshot_blob IS NOT NULL ORDER BY version DESC LIMIT 2"
+    ).fetchall()
+    newest = rows[0][0] if rows else None
+    return (rows[1][0] if len(rows) > 1 else None), newest
+
+
 def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:
     """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
     horizon, whose snapshot stays; a blob can be in both."""
