@@ -164,7 +164,11 @@ class Agenda:
         self.num_held += one.num_held
         if self._fastest is not None:
             self._fastest = max(self._fastest, one.tokens_per_s)
-        if one.state == "departing" or one.mismatches >= standing.UNFIT_MISMATCHES or one.refusals >= max_refusals:
+        if (
+            one.state == "departing"
+            or one.mismatches >= standing.UNFIT_MISMATCHES
+            or one.refusals >= max_refusals
+        ):
             self.leaving.add(seq)
         self.silence.set(seq, one.last_tick)
         self.progress.set(seq, one.progress_tick + NEVER_OVERDUE_TICKS + 1)

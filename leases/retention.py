@@ -42,6 +42,12 @@ def released(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT blob FROM released ORDER BY blob")]
 
 
+def still_released(db: sqlite3.Connection, blobs: set[str]) -> list[str]:
+    """Those of the digests that no later event needs again, sorted."""
+    sql = "SELECT 1 FROM released WHERE blob = ?"
+    return [blob for blob in sorted(blobs) if db.execute(sql, (blob,)).fetchone()]
+
+
 def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:
     rows = db.execute(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", (horizon,))
     return {row[0] for row in rows}

@@ -50,7 +50,7 @@ class Standing:
     seq: int
     site: str
     state: str
-    drain: bool
+    drain: int
     last_tick: int
     progress_tick: int
     version: int | None
@@ -154,7 +154,7 @@ def load(
         )
         granted = leased + training + trained + in_round
         rest = (leased, training, trained, open_deltas, quota, stolen, granted)
-        found[seq] = Standing(*row[:3], bool(row[3]), *row[4:], *rest)
+        found[seq] = Standing(*[*row, *rest])
     return found, {seq: quota for seq, (quota, _) in members.items()}
 
 
@@ -170,14 +170,14 @@ def _held(db: sqlite3.Connection) -> dict[int, dict[str, int]]:
 
 def _deltas(db: sqlite3.Connection) -> dict[int, list[OpenDelta]]:
     found: dict[int, list[OpenDelta]] = {}
-    for seq, *fields, spoiled in db.execute(
+    for seq, delta, state, base, num, spoiled in db.execute(
         "SELECT d.incarnation, d.seq, d.state, d.base_version, d.num_blocks, "
         "EXISTS (SELECT 1 FROM deltas s WHERE s.incarnation = d.incarnation AND s.seq < d.seq "
         "AND s.spoiled_seq IS NOT NULL AND s.spoiled_seq > d.seq) "
         "FROM temp.touched t CROSS JOIN deltas d ON d.incarnation = t.incarnation "
         f"WHERE {_OPEN} ORDER BY d.seq"
     ):
-        found.setdefault(seq, []).append(OpenDelta(*fields, bool(spoiled)))
+        found.setdefault(seq, []).append(OpenDelta(delta, state, base, num, bool(spoiled)))
     return found
 
 

@@ -176,8 +176,7 @@ class View:
     def quorum_ticks(self, num: int) -> int | None:
         """The tick of the run at which so many of the undecided deltas stood, if they do."""
         sql = "SELECT ticks FROM deltas WHERE state = 'undecided' ORDER BY seq LIMIT 1 OFFSET ?"
-        rows = self.ask(sql, num - 1)
-        return int(rows[0][0]) if rows else None
+        return next((int(row[0]) for row in self.ask(sql, num - 1)), None)
 
     def has_open_delta(self) -> bool:
         """Whether any delta awaits its merge or refusal."""
@@ -239,20 +238,6 @@ class View:
             incarnation,
         )
         return [Block(row[0], row[1], row[2], (row[3], row[4])) for row in rows]
-
-    def num_granted(self, incarnation: int, round_: int) -> int:
-        """Blocks an incarnation holds or has delivered and that count for an open round: held
-        undelivered ones, and those in its undecided deltas of this round's base version."""
-        return int(
-            self._one(
-                "SELECT (SELECT count(*) FROM blocks WHERE incarnation = ?1) + "
-                "coalesce((SELECT sum(d.num_blocks) FROM deltas d JOIN rounds r ON r.round = ?2 "
-                "WHERE d.incarnation = ?1 AND d.state != 'void' "
-                "AND (d.state = 'undecided' OR d.state = 'cut' OR d.state = 'void') AND d.seq > r.seq), 0)",
-                incarnation,
-                round_,
-            )[0]
-        )
 
     def num_held(self) -> int:
         """Blocks held undelivered by anybody."""

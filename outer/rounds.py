@@ -25,6 +25,7 @@ from leases.progress import target_reached
 from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
 from leases.stealing import steals
+from leases.supply import num_grantable
 from leases.view import View
 from outer.facts import Facts, Verdict
 from outer.keeping import finishing, saving
@@ -144,7 +145,7 @@ def expected(view: View, round_: Round) -> list[Incarnation]:
 
 
 def _expected(view: View, agenda: Agenda) -> set[int]:
-    more = agenda.seeking and view.run().state == "running" and policy.num_grantable(view, 1)
+    more = agenda.seeking and view.run().state == "running" and num_grantable(view, 1)
     return agenda.holding | agenda.seeking if more else agenda.holding
 
 

@@ -16,6 +16,7 @@ from leases.owing import owes
 from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
+from leases.supply import num_grantable
 from leases.view import View
 from outer import rounds
 from outer.standby import owed
@@ -222,7 +223,7 @@ def _deltas_missing(
 ) -> Wait:
     who = f"round {round_.round}"
     quotas = view.quotas(round_.round)
-    more = bool(policy.grantable(view, 1))
+    more = num_grantable(view, 1) > 0
     owing = [_share(view, one, quotas[one.token[0]], more) for one in missing[:MAX_NAMES]]
     if len(missing) > MAX_NAMES:
         owing.append(f"… {len(missing)} sites in all")
