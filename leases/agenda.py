@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from leases import standing
 from leases.ranks import Ranks, Timers
-from leases.rows import Round, Run
+from leases.rows import Join, Round, Run
 from leases.standing import Standing
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leases.view import View
 
 NEVER_OVERDUE_TICKS = 16  # 2 * Timing.BASE_K: without progress for so long nothing is overdue yet
-_NUMBERS = itertools.count(1)
+_MARKS = itertools.count(-(1 << 62))  # below any sequence's negative
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ class Agenda:
     idle: set[int] = field(default_factory=set)  # may take stolen blocks
     holders: set[int] = field(default_factory=set)  # hold unstarted blocks
     suspect: set[int] = field(default_factory=set)  # an open delta of theirs may be refused
+    joins: dict[str, Join] = field(default_factory=dict)  # that wait, by site
+    doors: set[str] = field(default_factory=set)  # sites whose join may be answered now
     num_held: int = 0  # undelivered blocks, of anybody
     num_left: int = 0  # of those, the members' that are not trained
     num_quota: int = 0  # of all members, departed ones too
@@ -59,7 +61,7 @@ class Agenda:
     _fastest: float | None = None  # None: to be looked for
     _frame: tuple[object, ...] = ()
     _quotas: dict[int, int] = field(default_factory=dict)
-    _mark: int = field(default_factory=lambda: -next(_NUMBERS))
+    _mark: int = field(default_factory=lambda: next(_MARKS))
     _written: int = -1
 
     def refresh(self) -> None:
@@ -77,9 +79,10 @@ class Agenda:
         if not ours or frame != self._frame:
             self._clear(frame)
             touched = standing.touch_all(db, round_)
-        if touched:
+        if touched or not ours:
             self._take(touched, run, round_)
             standing.forget(db, self._mark)
+            self.view.stay()
         self._written = db.total_changes
 
     def silent(self, tick: int) -> list[int]:
@@ -107,6 +110,8 @@ class Agenda:
             more.clear()
         for kept in (self.wanting, self.silence, self.progress, self.standings, self._quotas):
             kept.clear()
+        self.joins.clear()
+        self.doors.clear()
         self.num_wanted = self.num_held = self.num_left = self.num_quota = self.num_undecided = 0
         self.num_changes += 1
         self._frame, self._fastest = frame, None
@@ -114,7 +119,11 @@ class Agenda:
     def _take(self, touched: set[int], run: Run, round_: Round | None) -> None:
         config = self.view.config()
         found, quotas = standing.load(self.view.db, round_)
+        if min(touched, default=0) < 0:
+            self._take_joins()
         for seq in touched:
+            if seq < 0:
+                continue
             if seq == standing.RETENTION:
                 self.retention_is_new = True
                 continue
@@ -129,9 +138,19 @@ class Agenda:
                 self.standings[seq] = new
                 self._add(seq, new, run, config.outer.max_staleness, config.limits.refusals)
             self.changed.add(seq)
+            known = new or old
+            if known is not None and known.site in self.joins:
+                self.doors.add(known.site)
         if len(self.changed) > 2 * len(self.standings) + 64:  # nobody has looked for long
             self.changed.clear()
             self.num_changes += 1
+
+    def _take_joins(self) -> None:
+        """Whoever stands at the door; there is one join of a site at most."""
+        waiting = {join.site: join for join in self.view.waiting_joins()}
+        self.doors &= waiting.keys()
+        self.doors |= {site for site, join in waiting.items() if self.joins.get(site) != join}
+        self.joins = waiting
 
     def _drop(self, seq: int, old: Standing) -> None:
         if old.tokens_per_s == self._fastest:

@@ -7,6 +7,7 @@ the same decisions; time is the ticks the fold counted. Who calls them: `outer.d
 from __future__ import annotations
 
 import heapq
+from collections.abc import Container
 from itertools import islice
 from typing import Any
 
@@ -34,8 +35,8 @@ Want = tuple[tuple[str, int], int, int | None]  # (site, incarnation), blocks, q
 def departures(view: View) -> list[Event]:
     """Who has gone, said so, or proved unfit (R4, R8, R11)."""
     lost_ticks = view.timing().lost_ticks(view.run().live)
-    named = {(join.site, join.predecessor) for join in view.waiting_joins() if join.predecessor}
-    joining = {join.site for join in view.waiting_joins()}
+    joining = of(view).joins
+    named = {(join.site, join.predecessor) for join in joining.values() if join.predecessor}
     found = [
         (one, _departure(view, one, lost_ticks, (one.site, one.token) in named, joining))
         for one in _may_depart(view, lost_ticks, {token[0] for _, token in named})
@@ -56,7 +57,7 @@ def _may_depart(view: View, lost_ticks: int, named: set[int]) -> list[Incarnatio
 
 
 def _departure(
-    view: View, one: Incarnation, lost_ticks: int, is_named: bool, joining: set[str]
+    view: View, one: Incarnation, lost_ticks: int, is_named: bool, joining: Container[str]
 ) -> dict[str, Any]:
     """Code, reason and back-off of a departure that is due; empty where none is."""
     timing, limits = view.timing(), view.config().limits
@@ -83,9 +84,12 @@ def _why(code: str, reason: str, backoff_ticks: int = 0) -> dict[str, Any]:
 
 def joins(view: View) -> list[Event]:
     """Answers to the sites at the door (R11). A join under a live name waits for ticks."""
-    decided: list[Event] = []
-    for join in view.waiting_joins():
-        decided += answer(view, join)
+    agenda, decided = of(view), []
+    for site in sorted(agenda.doors, key=lambda site: agenda.joins[site].token):
+        answers = answer(view, agenda.joins[site])
+        decided += answers
+        if not answers:
+            agenda.doors.discard(site)  # until it, or its predecessor, says something more
     return decided
 
 

@@ -26,6 +26,8 @@ _NOTES = {
     ),
     "members INSERT": "SELECT new.incarnation",
     "members UPDATE": "SELECT new.incarnation",
+    "joins INSERT": "SELECT -new.seq",
+    "joins UPDATE": "SELECT -new.seq",
     "versions UPDATE OF snapshot_blob": f"SELECT {RETENTION}",
     "released INSERT": f"SELECT {RETENTION}",
     "released DELETE": f"SELECT {RETENTION}",
@@ -98,19 +100,22 @@ def note_changes(db: sqlite3.Connection) -> None:
         table, _, action = what.partition(" ")
         db.execute(
             f"CREATE TEMP TRIGGER IF NOT EXISTS touched_{number} AFTER {action} ON main.{table} "
-            f"BEGIN INSERT OR IGNORE INTO touched {rows}; END"
+            f"BEGIN INSERT INTO touched SELECT * FROM ({rows}) "
+            "EXCEPT SELECT incarnation FROM touched; END"  # an upsert would undo an OR IGNORE
         )
 
 
 def touched(db: sqlite3.Connection, mark: int) -> tuple[set[int], bool]:
-    """What is noted since `forget`, and whether it was the agenda of this mark that forgot."""
+    """What is noted since `forget`, a join by its negative sequence; and whether it was the agenda
+    of this mark that forgot."""
     noted = {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
     ours = mark in noted
-    return {seq for seq in noted if seq >= 0}, ours
+    noted.discard(mark)
+    return noted, ours
 
 
 def forget(db: sqlite3.Connection, mark: int) -> None:
-    """Note anew from here on, for the agenda of this mark (below zero)."""
+    """Note anew from here on, for the agenda of this mark."""
     db.execute("DELETE FROM temp.touched")
     db.execute("INSERT INTO temp.touched VALUES (?)", (mark,))
 
@@ -120,10 +125,11 @@ def touch_all(db: sqlite3.Connection, round_: Round | None) -> set[int]:
     db.execute(
         "INSERT OR IGNORE INTO temp.touched SELECT seq FROM incarnations WHERE state != 'departed' "
         f"UNION SELECT d.incarnation FROM deltas d WHERE {_OPEN} "
-        "UNION SELECT incarnation FROM members WHERE round = ?",
+        "UNION SELECT incarnation FROM members WHERE round = ? "
+        "UNION SELECT -seq FROM joins WHERE state = 'waiting'",
         (round_.round if round_ else -1,),
     )
-    return touched(db, 0)[0]
+    return {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
 
 
 def load(

@@ -50,6 +50,9 @@ class View:
         return bool(self._one("SELECT created_seq IS NOT NULL FROM run")[0])
 
     def run(self) -> Run:
+        return self._answers.made("run", self._run)
+
+    def _run(self) -> Run:
         row = self._one(
             "SELECT name, state, reason, read_only, term, holder, term_ticks, ticks, decision_seq, "
             "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "
@@ -58,13 +61,17 @@ class View:
         return Run(*[*row[:8], (row[8], row[9]), *row[10:]])
 
     def config(self) -> RunConfig:
-        return parsed(*self._one("SELECT config, data FROM run"))[0]
+        return self._settings()[0]
 
     def timing(self) -> Timing:
-        return Timing.of(self.config().lease_s)
+        return self._answers.made("timing", lambda: Timing.of(self.config().lease_s))
 
     def index(self) -> BlockIndex:
-        return parsed(*self._one("SELECT config, data FROM run"))[1]
+        return self._settings()[1]
+
+    def _settings(self) -> tuple[RunConfig, BlockIndex]:
+        row = self._answers.rows("SELECT config, data FROM run", ())
+        return self._answers.made("settings", lambda: parsed(*row[0]))
 
     def manifest_digest(self) -> str:
         return self.index().shape.manifest_digest
@@ -152,6 +159,9 @@ class View:
 
     def round(self) -> Round | None:
         """The round that is open or cut, if any."""
+        return self._answers.made("round", self._round)
+
+    def _round(self) -> Round | None:
         rows = self.ask(
             "SELECT round, state, base_version, quorum, grace_ticks, deadline_ticks, opened_ticks, "
             "cut_seq, cut_id, tokens FROM rounds WHERE state = 'open' OR state = 'closed'"
@@ -291,6 +301,10 @@ class View:
     def _deltas(self, where: str, *arguments: object) -> list[Delta]:
         rows = self.ask(_DELTA + where, *arguments)
         return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
+
+    def stay(self) -> None:
+        """What was written just now, through this view's connection, changes no answer."""
+        self._answers.stay()
 
     def ask(self, sql: str, *arguments: object) -> list[Any]:
         """All rows of a query; not to be changed."""
