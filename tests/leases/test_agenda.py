@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventlog.events import CoordinatorTick, Event, Heartbeat, LeaseStolen
+from eventlog.events import CoordinatorTick, Event, Heartbeat, LeaseStolen, SnapshotSaved
 from leases import agenda, supply
 from leases.ranks import Ranks, Timers
 from leases.view import View
@@ -22,7 +22,7 @@ from outer.facts import Facts, Verdict
 from outer.rounds import decide, expected
 from tests.support import naive
 from tests.support.histories import ANY, DIGESTS, HONEST, Player, histories
-from tests.support.scenario import Scenario
+from tests.support.scenario import Scenario, name
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 BAD = (Verdict("nonfinite", "NaN"), Verdict("blob", "missing"), Verdict("outlier", "huge"))
@@ -151,6 +151,51 @@ def test_silence_is_found_at_its_tick_and_not_before() -> None:
         assert run.says("b", Heartbeat(phase="waiting", step=0, tokens=0, tokens_per_s=0)) == ""
     (departed,) = check(run.view, Facts())
     assert departed.site == "a" and departed.code == "lost"
+
+
+@pytest.mark.parametrize("phase", ["training", "applying"])
+def test_a_hung_trainer_is_found_at_its_tick_and_not_before(phase: str) -> None:
+    limits = {"compile_s": 60.0, "transfer_s": 90.0}
+    run = Scenario({"epochs": 1}, num_sequences=80, limits=limits, rounds={"deadline_s": 9000.0})
+    run.arrive("a", "b")
+    assert run.open(a=2, b=1) == run.grant("a", 0, 1) == run.grant("b", 2) == ""
+    assert run.says("a", run.starting(0)) == ""
+    departed = []
+    for step in range(120):
+        decided = check(run.view, Facts())
+        departed = [one for one in decided if one.type == "site.departed"]
+        if departed:
+            break
+        assert not decided or run.decide(*decided) == ""
+        run.tick()
+        beat = Heartbeat(phase=phase, step=0, tokens=0, tokens_per_s=0)
+        assert run.says("a", beat) == ""
+        assert run.says("b", beat.model_copy(update={"step": step})) == ""
+    assert [one.site for one in departed] == ["a"] and departed[0].code == "lost"
+
+
+def test_blobs_are_released_when_a_snapshot_or_a_refusal_makes_them_old() -> None:
+    run = Scenario({"epochs": 2}, num_sequences=80)
+    run.arrive("a")
+    released = 0
+    for version in range(1, 7):
+        assert run.open(a=1) == ""
+        run.work("a", version)
+        if version == 5:
+            delta = run.view.deltas("undecided")[0]
+            assert run.refuse(delta.token, "a") == ""
+            run.work("a", version)
+        run.commit()
+        saved = {"version": version, "blob": name(f"snapshot {version}"), "num_bytes": 1}
+        assert run.decide(SnapshotSaved.model_validate({**saved, "reason": "kept"})) == ""
+        decided = check(run.view, Facts())
+        kinds = {event.type for event in decided}
+        released += "blobs.released" in kinds
+        if "blobs.released" in kinds:
+            assert run.decide(*decided) == ""
+        check(run.view, Facts())
+        run.apply("a", version)
+    assert released >= 4
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), max_size=40))
