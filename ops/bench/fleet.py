@@ -128,6 +128,7 @@ class Desk:
     seconds: float = 0.0
     num_turns: int = 0
     num_decided: int = 0
+    deciding_s: float = 0.0  # of `seconds`, those of turns that decided something
     view: View = field(init=False)
     _pen: Writer = field(init=False)
     _none: set[int] = field(default_factory=set)  # no verdict refuses anything
@@ -139,12 +140,15 @@ class Desk:
     def turn(self) -> list[Entry]:
         """Fold what is new and decide; all that was folded."""
         self.num_turns += 1
+        seconds, num_decided = self.seconds, self.num_decided
         folded = self._fold()
         while True:
             began = time.thread_time()
             events = decide(self.view, Facts(self.verdicts, self.merged, (), None, self._none))
             self.seconds += time.thread_time() - began
             if not events:
+                if self.num_decided > num_decided:
+                    self.deciding_s += self.seconds - seconds
                 return folded
             self.num_decided += len(events)
             folded += self.append(events)
@@ -249,8 +253,8 @@ class Fleet:
         self._after(BEAT_S, "beat", site.name)
 
     def _apply(self, site: Site) -> None:
-        site.delivered = False
         self._says(site, holding(self.desk.view.run().version))
+        self._after(0.1, "next", site.name)
 
     def _next(self, site: Site) -> None:
         """Begin the next block, or deliver what is trained."""
@@ -353,6 +357,7 @@ class Fleet:
         elif isinstance(event, RoundCommitted):
             for site in self.sites.values():
                 if site.token is not None:
+                    site.delivered = self.desk.view.has_undecided(site.token[0])
                     self._after(self._chance.uniform(0.5, 5), "apply", site.name)
 
     def _is_of(self, name: str, incarnation: Token) -> bool:

@@ -91,9 +91,7 @@ async def _measure(
                 progress("runs", number, num_runs)
                 single, payloads = await _granting(connection, f"single-{number}", num_grants, 1)
                 bare = await _bare(connection, client, f"bare-{number}", payloads)
-                batched, _ = await _granting(
-                    connection, f"batched-{number}", num_grants, MAX_BATCH
-                )
+                batched, _ = await _granting(connection, f"batched-{number}", num_grants, MAX_BATCH)
                 rates.append({"single": single, "bare": bare, "batched": batched})
     finally:
         await client.close()
@@ -120,7 +118,9 @@ async def _granting(
         watched.num_wanted = num_grants
         await operator.append([RunResumed(reason="all are there")], Stamp())
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.wait({task, asyncio.ensure_future(watched.done.wait())}, return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                {task, asyncio.ensure_future(watched.done.wait())}, return_when="FIRST_COMPLETED"
+            )
         if task.done():
             task.result()
     finally:
