@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import nats.errors
@@ -112,8 +112,7 @@ class Session:
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
         if self._has_room(messages):
-            await self._publish(messages)  # does not wait, so no cancellation comes in between
-            return
+            return await self._publish(messages)  # does not wait: no cancellation comes in between
         # In a task of its own: a cancellation inside the client's publish can be swallowed there.
         task = asyncio.ensure_future(self._publish(messages))
         self._sending.add(task)
@@ -124,19 +123,15 @@ class Session:
         """Publish messages, the last with a reply subject; its answer. Raises LinkDown: also
         when nobody listens there, or no answer comes in time."""
         loop, token = asyncio.get_running_loop(), str(next(self._tokens))
-        future: asyncio.Future[Message] = loop.create_future()
-        late = LinkDown(f"no answer within {timeout_s:g} s")
-        timer = loop.call_later(timeout_s, _fail, future, late)
-        self._waiting[token] = future
-        last = messages[-1]
-        asking = Outgoing(last.subject, last.data, last.headers, f"{self._inbox}.{token}")
+        future = self._waiting[token] = loop.create_future()
+        timer = loop.call_later(timeout_s, _expire, future, timeout_s)
+        asking = replace(messages[-1], reply=f"{self._inbox}.{token}")
         try:
             await self.publish(*messages[:-1], asking)
             message = await future
         finally:
             timer.cancel()
-            self._waiting.pop(token, None)
-            future.cancel()
+            self._waiting.pop(token).cancel()
         if message.status == "503":
             raise LinkDown("the broker does not serve its streams now")
         return message
@@ -211,11 +206,11 @@ class Session:
         self._subscriptions.add(replies)
 
     def _has_room(self, messages: Sequence[Outgoing]) -> bool:
-        """Whether the client takes messages without waiting for its socket."""
+        """Whether the client takes messages without waiting."""
         waiting = getattr(self._client, "_pending_data_size", PENDING_BYTES)
         queue = getattr(self._client, "_flush_queue", None)
-        num_bytes = waiting + sum(len(message.data) + _HEAD_BYTES for message in messages)
-        return num_bytes < PENDING_BYTES and queue is not None and not queue.full()
+        waiting += sum(len(message.data) + _HEAD_BYTES for message in messages)
+        return waiting < PENDING_BYTES and queue is not None and not queue.full()
 
     async def _publish(self, messages: Sequence[Outgoing]) -> None:
         for message in messages:
@@ -286,9 +281,9 @@ async def end_task(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+def _expire(future: asyncio.Future[Message], seconds: float) -> None:
     if not future.done():
-        future.set_exception(error)
+        future.set_exception(LinkDown(f"no answer within {seconds:g} s"))
 
 
 def _message(raw: Any) -> Message:

@@ -14,6 +14,7 @@ _OPEN = (
     "SELECT epoch, blocks, cursor, freed, outstanding, merged, quarantined, merged_tokens "
     "FROM epochs WHERE closed_seq IS NULL ORDER BY epoch"
 )
+_TOUCHED = "SELECT 1 FROM blocks WHERE epoch = ? AND block = ?"
 
 
 def open_epochs(view: View) -> list[dict[str, int]]:
@@ -53,12 +54,12 @@ def grantable(view: View, limit: int) -> list[tuple[int, int]]:
             break
         row = known.get(epoch, {"cursor": 0, "freed": 0})
         want = limit - len(found)
-        freed = view.freed(epoch, want) if row["freed"] else []
+        freed = _freed(view, epoch, want) if row["freed"] else []
         found += [(epoch, block) for block in freed]
         position = row["cursor"]
         while len(found) < limit and position < index.num_blocks:
             block = index.at(epoch, position)
-            if not view.touched(epoch, block):
+            if not view.ask(_TOUCHED, epoch, block):
                 found.append((epoch, block))
             position += 1
         epoch += 1
@@ -77,6 +78,16 @@ def _blocks_to_target(run: Run, config: RunConfig, index: BlockIndex) -> int:
         return 1 << 30
     left = aim.tokens - run.merged_tokens - run.outstanding_tokens
     return max(0, math.ceil(left / index.block_tokens))
+
+
+def _freed(view: View, epoch: int, limit: int) -> list[int]:
+    """Blocks of an epoch that were granted once and are available again."""
+    rows = view.ask(
+        "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' ORDER BY block LIMIT ?",
+        epoch,
+        limit,
+    )
+    return [row[0] for row in rows]
 
 
 def _num_epochs(view: View) -> int:

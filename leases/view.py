@@ -190,12 +190,8 @@ class View:
 
     def has_open_delta(self) -> bool:
         """Whether any delta awaits its merge or refusal."""
-        return bool(
-            self.ask(
-                "SELECT 1 FROM deltas WHERE state = 'undecided' OR state = 'cut' OR state = 'void' "
-                "LIMIT 1"
-            )
-        )
+        undecided = "state = 'undecided' OR state = 'cut' OR state = 'void'"
+        return bool(self.ask(f"SELECT 1 FROM deltas WHERE {undecided} LIMIT 1"))
 
     def has_undecided(self, incarnation: int) -> bool:
         """Whether a delta of the incarnation awaits its merge or refusal."""
@@ -280,19 +276,6 @@ class View:
         )
         rows = self.ask(f"SELECT {columns} FROM epochs ORDER BY epoch")
         return [dict(zip(columns.split(", "), row, strict=True)) for row in rows]
-
-    def freed(self, epoch: int, limit: int) -> list[int]:
-        """Blocks of an epoch that were granted once and are available again."""
-        rows = self.ask(
-            "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' "
-            "ORDER BY block LIMIT ?",
-            epoch,
-            limit,
-        )
-        return [row[0] for row in rows]
-
-    def touched(self, epoch: int, block: int) -> bool:
-        return bool(self.ask("SELECT 1 FROM blocks WHERE epoch = ? AND block = ?", epoch, block))
 
     def _incarnations(self, where: str, *arguments: object) -> list[Incarnation]:
         rows = self.ask(_INCARNATION + where, *arguments)

@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,13 +32,14 @@ from broker.connection import Connection, check_server, connect
 from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
+from eventlog.chain import Record
 from eventlog.codec import decode
 from eventlog.events import COORDINATOR, OPERATOR, LeaseGranted, RunPaused, RunResumed, SiteAdmitted
 from eventlog.log import MAX_BATCH, EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
 from leases.table import LeaseTable
-from ops.bench.fleet import digest_of, founding, holding, joining
+from ops.bench.desk import digest_of, founding, holding, joining
 from ops.bench.measure import Progress, Report, at_least, measured
 from outer.coordinator import Coordinator
 
@@ -105,7 +106,7 @@ async def _granting(
     """Grants decided per second from the opened round to the last acknowledgement, and their
     payloads."""
     log = await JetStreamLog.create(connection, run)
-    watched = _Watched(log)
+    watched = _Watched(log, run)
     operator = Writer(log, OPERATOR)
     await operator.append(
         [founding(1, blocks_per_round=1), RunPaused(reason="sites gather")], Stamp()
@@ -117,12 +118,15 @@ async def _granting(
         await _gather_sites(log, num_grants)
         watched.num_wanted = num_grants
         await operator.append([RunResumed(reason="all are there")], Stamp())
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.wait(
-                {task, asyncio.ensure_future(watched.done.wait())}, return_when="FIRST_COMPLETED"
-            )
+        waiting = asyncio.create_task(watched.done.wait())
+        await asyncio.wait({task, waiting}, timeout=PATIENCE_S, return_when="FIRST_COMPLETED")
+        waiting.cancel()
         if task.done():
             task.result()
+        if not watched.done.is_set():
+            raise TimeoutError(
+                f"{len(watched.payloads)} of {num_grants} grants within the patience"
+            )
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -174,20 +178,15 @@ class _Watched:
     the acknowledgement of the last."""
 
     log: EventLog
+    run: str
     num_wanted: int = 0
     payloads: list[bytes] = field(default_factory=list)
     began: float = 0.0
     ended: float = 0.0
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def run(self) -> str:
-        return self.log.run
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.log, name)
-
     async def append(self, subject: str, payloads: Sequence[bytes], expected_last: int) -> int:
+        """See `EventLog.append`."""
         sequence = await self.log.append(subject, payloads, expected_last)
         now = time.perf_counter()
         if LeaseGranted.type.encode() not in payloads[0]:
@@ -199,6 +198,33 @@ class _Watched:
             self.ended = now
             self.done.set()
         return sequence
+
+    async def read(
+        self, after: int, *, subjects: Sequence[str] | None = None, limit: int = 1000
+    ) -> list[Record]:
+        """See `EventLog.read`."""
+        return await self.log.read(after, subjects=subjects, limit=limit)
+
+    def follow(
+        self, after: int, *, subjects: Sequence[str] | None = None
+    ) -> AsyncIterator[list[Record]]:
+        """See `EventLog.follow`."""
+        return self.log.follow(after, subjects=subjects)
+
+    async def at(self, sequence: int) -> Record | None:
+        """See `EventLog.at`."""
+        return await self.log.at(sequence)
+
+    async def last(self, subject: str) -> Record | None:
+        """See `EventLog.last`."""
+        return await self.log.last(subject)
+
+    async def last_sequence(self) -> int:
+        """See `EventLog.last_sequence`."""
+        return await self.log.last_sequence()
+
+    async def close(self) -> None:
+        """The log stays its maker's to close."""
 
 
 def _shop() -> Any:

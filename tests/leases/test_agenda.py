@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,7 @@ from eventlog.events import CoordinatorTick, Event, Heartbeat, LeaseStolen, Snap
 from leases import agenda, supply
 from leases.ranks import Ranks, Timers
 from leases.view import View
-from ops.bench import fleet
+from ops.bench import desk, fleet
 from outer.facts import Facts, Verdict
 from outer.rounds import decide, expected
 from tests.support import naive
@@ -59,12 +60,17 @@ def check(view: View, facts: Facts) -> list[Event]:
     return decided
 
 
+def is_alike(view: View, facts: Facts) -> bool:
+    check(view, facts)
+    return True
+
+
 @SETTINGS
 @given(histories(HONEST, 40), st.integers(0, 1000))
 def test_a_kept_agenda_decides_as_a_new_one_and_as_none_in_honest_histories(
     steps: list, seed: int
 ) -> None:
-    play(steps, seed)
+    assert all(play(steps, seed))
 
 
 @SETTINGS
@@ -72,15 +78,16 @@ def test_a_kept_agenda_decides_as_a_new_one_and_as_none_in_honest_histories(
 def test_a_kept_agenda_decides_as_a_new_one_and_as_none_in_any_history(
     steps: list, seed: int
 ) -> None:
-    play(steps, seed)
+    assert all(play(steps, seed))
 
 
-def play(steps: list, seed: int) -> None:
+def play(steps: list, seed: int) -> Iterator[bool]:
+    """Whether all decide alike, after each step."""
     run = Scenario({"epochs": 2}, num_sequences=22, rounds={"quorum": 2, "grace_s": 2.0})
     player = Player(run)
     for number, step in enumerate(steps):
         player.play([step])
-        check(run.view, facts_of(run.view, seed + number))
+        yield is_alike(run.view, facts_of(run.view, seed + number))
 
 
 @pytest.mark.parametrize("num_sites", [1, 3, 12])
@@ -92,7 +99,7 @@ def test_a_steady_run_is_decided_alike(num_sites: int, monkeypatch: pytest.Monke
         kinds.update(event.type for event in decided)
         return decided
 
-    monkeypatch.setattr(fleet, "decide", checked)
+    monkeypatch.setattr(desk, "decide", checked)
     monkeypatch.setattr(fleet, "LEAVES", 0.1)
     monkeypatch.setattr(fleet, "DIES", 0.03)
     fleet.Fleet(num_sites).run(500)
