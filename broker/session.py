@@ -123,12 +123,12 @@ class Session:
         """Publish messages, the last with a reply subject; its answer. Raises LinkDown: also
         when nobody listens there, or no answer comes in time."""
         loop, token = asyncio.get_running_loop(), str(next(self._tokens))
-        future = self._waiting[token] = loop.create_future()
+        self._waiting[token] = future = loop.create_future()
         timer = loop.call_later(timeout_s, _expire, future, timeout_s)
-        asking = replace(messages[-1], reply=f"{self._inbox}.{token}")
         try:
+            asking = replace(messages[-1], reply=f"{self._inbox}.{token}")
             await self.publish(*messages[:-1], asking)
-            message = await future
+            message: Message = await future
         finally:
             timer.cancel()
             self._waiting.pop(token).cancel()

@@ -74,11 +74,11 @@ class Agenda:
         touched, ours = standing.touched(db, self._mark)
         run, round_ = self.view.run(), self.view.round()
         frame = _frame(run, round_)
-        if not ours:
+        if not ours or standing.RETENTION in touched:
             self.retention_is_new = True
         if not ours or frame != self._frame:
             self._clear(frame)
-            touched = standing.touch_all(db, round_)
+            touched = standing.touch_all(db, round_, self._mark)
         if touched or not ours:
             self._take(touched, run, round_)
             standing.forget(db, self._mark)
@@ -122,11 +122,8 @@ class Agenda:
         if min(touched, default=0) < 0:
             self._take_joins()
         for seq in touched:
-            if seq < 0:
-                continue
-            if seq == standing.RETENTION:
-                self.retention_is_new = True
-                continue
+            if seq <= 0:
+                continue  # a join, or RETENTION
             old = self.standings.pop(seq, None)
             if old is not None:
                 self._drop(seq, old)

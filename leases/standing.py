@@ -115,13 +115,13 @@ def touched(db: sqlite3.Connection, mark: int) -> tuple[set[int], bool]:
 
 
 def forget(db: sqlite3.Connection, mark: int) -> None:
-    """Note anew from here on, for the agenda of this mark."""
+    """Note anew from here on, for the agenda of this mark, whose notes these were."""
+    db.execute("DELETE FROM temp.touched WHERE incarnation != ?", (mark,))
+
+
+def touch_all(db: sqlite3.Connection, round_: Round | None, mark: int) -> set[int]:
+    """Note every incarnation that a decision may concern, for the agenda of this mark."""
     db.execute("DELETE FROM temp.touched")
-    db.execute("INSERT INTO temp.touched VALUES (?)", (mark,))
-
-
-def touch_all(db: sqlite3.Connection, round_: Round | None) -> set[int]:
-    """Note every incarnation that a decision may concern."""
     db.execute(
         "INSERT OR IGNORE INTO temp.touched SELECT seq FROM incarnations WHERE state != 'departed' "
         f"UNION SELECT d.incarnation FROM deltas d WHERE {_OPEN} "
@@ -129,7 +129,9 @@ def touch_all(db: sqlite3.Connection, round_: Round | None) -> set[int]:
         "UNION SELECT -seq FROM joins WHERE state = 'waiting'",
         (round_.round if round_ else -1,),
     )
-    return {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
+    noted = {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
+    db.execute("INSERT INTO temp.touched VALUES (?)", (mark,))
+    return noted
 
 
 def load(
@@ -138,7 +140,6 @@ def load(
     """The noted incarnations that are live or have an open delta; quotas of noted members."""
     number = round_.round if round_ else -1
     held, deltas, members = _held(db), _deltas(db), _members(db, number)
-    opened = db.execute("SELECT seq FROM rounds WHERE round = ?", (number,)).fetchone()
     found = {}
     for row in db.execute(
         "SELECT i.seq, i.site, i.state, i.drain, "
@@ -156,7 +157,7 @@ def load(
         in_round = sum(
             delta.num_blocks
             for delta in open_deltas
-            if opened and delta.seq > opened[0] and delta.state != "void"
+            if round_ and delta.seq > round_.seq and delta.state != "void"
         )
         granted = leased + training + trained + in_round
         rest = (leased, training, trained, open_deltas, quota, stolen, granted)

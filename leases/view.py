@@ -164,13 +164,13 @@ class View:
     def _round(self) -> Round | None:
         rows = self.ask(
             "SELECT round, state, base_version, quorum, grace_ticks, deadline_ticks, opened_ticks, "
-            "cut_seq, cut_id, tokens FROM rounds WHERE state = 'open' OR state = 'closed'"
+            "cut_seq, cut_id, tokens, seq FROM rounds WHERE state = 'open' OR state = 'closed'"
         )
         if not rows:
             return None
         row = rows[0]
         cut = None if row[7] is None else (row[7], row[8])
-        return Round(*[*row[:7], cut, row[9]])
+        return Round(*[*row[:7], cut, *row[9:]])
 
     def quotas(self, round_: int) -> dict[int, int]:
         """Blocks of a round by incarnation (its sequence)."""
