@@ -43,6 +43,7 @@ from eventlog.events import (
     SiteRefused,
     SnapshotSaved,
 )
+from tests.support.arena import leader
 from tests.support.fleet import Fleet
 from tests.support.poisoned import poisoned
 from tests.support.server import Served
@@ -133,12 +134,6 @@ class Killings:
         assert [found[name] for name in self.ids["after"]] == [1] * len(self.ids["after"])
         assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
 
-    def kill_leader(self) -> None:
-        """SIGKILL outside of any decision; the other one will claim the term."""
-        name = leader(self.fleet)
-        self.fleet.kill(name)
-        self.fleet.coordinate(name)
-
     def _num_terms(self) -> int:
         return len(self.fleet.history.of(CoordinatorElected))
 
@@ -148,13 +143,6 @@ class Killings:
             killed.append(name)
 
         return kill
-
-
-def leader(fleet: Fleet) -> str:
-    """Which of the fleet's coordinators holds the newest term."""
-    _, claim = fleet.history.of(CoordinatorElected)[-1]
-    pid = int(claim.holder.rpartition("-")[2])
-    return next(name for name, process in fleet.processes.items() if process.pid == pid)
 
 
 async def _begin(fleet: Fleet, *sites: str) -> None:
