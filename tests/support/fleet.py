@@ -271,6 +271,12 @@ class Fleet:
         """What a site keeps of the run on this machine."""
         return self.home / "sites" / self.run / site
 
+    def elsewhere(self, root: Path) -> Fleet:
+        """Another machine, that takes part in the same run."""
+        other = Fleet(root, self.url, self.data, self.config, self.run, self.preload, self.forks)
+        other.history = self.history
+        return other
+
     def log_of(self, name: str) -> Path:
         folder = self.root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
