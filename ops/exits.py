@@ -48,6 +48,8 @@ CODES = {
     "ArithmeticDiffers": INVALID,
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
+    "BenchFailed": VIOLATION,
+    "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
     "FileTrouble": INVALID,

@@ -1,7 +1,7 @@
 """A site's own network: a namespace joined to this machine by one cable, which can be pulled out.
 
-Needs root, `ip` and `tc`. Where they are missing a test is skipped and says so; with CI in the
-environment it fails instead, because there nobody reads what was skipped.
+Needs root, `ip` and `tc`. Where they are missing a test is skipped and says so; with CI (or
+ATOLL_CI, which .ci/run sets) in the environment it fails, for there nobody reads what was skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 
 _numbers = itertools.count(1)
 _TOOLS = ("ip", "tc")
+_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +70,27 @@ def network() -> Iterator[Network]:
         _run(*inside, "ip", "link", "set", inner, "up")
         yield here
     finally:
-        subprocess.run(["ip", "link", "del", outer], check=False, capture_output=True)
-        subprocess.run(["ip", "netns", "del", here.name], check=False, capture_output=True)
+        for command in (("ip", "link", "del", outer), ("ip", "netns", "del", here.name)):
+            _try(*command)
 
 
 def require() -> None:
     """Skip, or fail in CI, where this machine cannot do it."""
-    missing = [f"`{tool}`" for tool in _TOOLS if shutil.which(tool) is None]
+    missing = [f"`{tool}`" for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
     missing += ["root"] if os.geteuid() else []
     if not missing:
         return
     why = f"network namespaces need {' and '.join(missing)}"
-    if os.environ.get("CI"):
+    if os.environ.get("CI") or os.environ.get("ATOLL_CI"):
         pytest.fail(f"{why}, which CI must have")
     pytest.skip(why)
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _try(*command)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+
+
+def _try(*command: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PATH": _PATH}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)

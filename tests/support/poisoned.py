@@ -1,6 +1,6 @@
 """A site whose deltas are not finite while a file says so; in all else it is a site like others.
 
-    python -m tests.support.poisoned FLAG ARGUMENTS     `atoll ARGUMENTS`, poisoned while FLAG exists
+python -m tests.support.poisoned FLAG ARGUMENTS     `atoll ARGUMENTS`, poisoned while FLAG exists
 """
 
 from __future__ import annotations

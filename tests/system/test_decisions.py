@@ -8,18 +8,13 @@ the standby of that, and the audit recomputes every version.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import datetime
 import os
 import signal
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
 
 import pytest
 
-from eventlog.codec import event_id
 from eventlog.events import (
     COORDINATOR,
     EVENTS,
@@ -45,13 +40,13 @@ from eventlog.events import (
 )
 from tests.support.arena import leader
 from tests.support.fleet import Fleet
+from tests.support.forkserver import CHECKOUT
+from tests.support.killings import MOMENTS, Killings, Provoke
 from tests.support.poisoned import poisoned
 from tests.support.server import Served
-from tests.support.tap import Tap, Trap, event, tapped
-from tests.support.watched import History
 from tests.system.conftest import MakeFleet
 
-NAMES = ("first", "second")
+RESULTS = Path(os.environ.get("ATOLL_SOAK_RESULTS", CHECKOUT / "docs/results"))
 NATURAL: tuple[type[Event], ...] = (
     CoordinatorTick,
     RoundOpened,
@@ -69,80 +64,7 @@ PROVOKED: tuple[type[Event], ...] = (
     LeaseStolen,
 )
 OF_REFUSALS: tuple[type[Event], ...] = (DeltaRefused, LeaseReclaimed)
-Moment = Literal["before", "after"]
-Provoke = Callable[[Fleet], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class Killings:
-    """Two coordinators of one run, each behind a tap of its own, and what was done to them."""
-
-    fleet: Fleet
-    taps: dict[str, Tap]
-    ids: dict[Moment, list[str]] = field(default_factory=lambda: {"before": [], "after": []})
-    done: Counter[tuple[type[Event], Moment]] = field(default_factory=Counter)
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def of(cls, fleet: Fleet) -> AsyncIterator[Killings]:
-        async with AsyncExitStack() as stack:
-            taps = {name: await stack.enter_async_context(tapped(fleet.url)) for name in NAMES}
-            for name, tap in taps.items():
-                fleet.routes[name] = tap.url
-                fleet.coordinate(name)
-            fleet.leaving.update(NAMES)
-            yield cls(fleet, taps)
-
-    async def kill(
-        self,
-        kind: type[Event],
-        when: Moment,
-        provoke: Provoke | None = None,
-        calm: Provoke | None = None,
-    ) -> None:
-        """Kill whoever decides so next; then the run goes on without it, and it comes back."""
-        fleet, killed = self.fleet, []
-        before = self._num_terms()
-        traps = {
-            name: tap.set(Trap(event(kind.type, COORDINATOR), when, self._killer(name, killed)))
-            for name, tap in self.taps.items()
-        }
-        if provoke is not None:
-            await provoke(fleet)
-        await fleet.until(lambda _: killed, f"{kind.type} to be decided", 60)
-        for tap in self.taps.values():
-            tap.clear()
-        caught = traps[killed[0]].caught
-        assert caught is not None
-        self.ids[when].append(event_id(caught.payload))
-        fleet.coordinate(killed[0])
-        if calm is not None:
-            await calm(fleet)
-        if kind is RunFinished:
-            return
-        await fleet.until(lambda _: self._num_terms() > before, f"a term after {kind.type}", 30)
-        at = fleet.history.of(CoordinatorElected)[-1][0]
-        await fleet.until(
-            lambda log: log.new_versions(at) >= 1, f"a version after {when} {kind.type}", 60
-        )
-        self.done[kind, when] += 1
-
-    def agrees_with(self, log: History) -> None:
-        """What was lost on its way is nowhere; what was stored is there once, and counts."""
-        found = Counter(entry.envelope.id for entry in log.entries if entry.envelope is not None)
-        assert [found[name] for name in self.ids["before"]] == [0] * len(self.ids["before"])
-        assert [found[name] for name in self.ids["after"]] == [1] * len(self.ids["after"])
-        assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
-
-    def _num_terms(self) -> int:
-        return len(self.fleet.history.of(CoordinatorElected))
-
-    def _killer(self, name: str, killed: list[str]) -> Callable[[], None]:
-        def kill() -> None:
-            self.fleet.kill(name)
-            killed.append(name)
-
-        return kill
+_lines: list[str] = []
 
 
 async def _begin(fleet: Fleet, *sites: str) -> None:
@@ -204,7 +126,7 @@ async def test_two_runs_on_one_broker_whose_coordinators_die_at_decisions_do_not
         async with Killings.of(fleet) as killings:
             await _begin(fleet, "alpha")
             for kind in some:
-                for when in ("before", "after"):
+                for when in MOMENTS:
                     provoke = _a_site_comes_back if kind is SiteAdmitted else None
                     await killings.kill(kind, when, provoke)
             await _end(killings)
@@ -244,7 +166,7 @@ async def test_a_kill_at_every_type_of_decision_of_a_run_whose_sites_are_well(
         }
         assert set(provoked) == set(PROVOKED)
         for kind in (*NATURAL, *PROVOKED):
-            for when in ("before", "after"):
+            for when in MOMENTS:
                 await killings.kill(kind, when, provoked.get(kind))
         assert [answer.code for answer in await asyncio.gather(*twins)] == [75, 75]
         stopped = await fleet.atoll("run", "stop", fleet.run)
@@ -255,7 +177,9 @@ async def test_a_kill_at_every_type_of_decision_of_a_run_whose_sites_are_well(
         for name in list(fleet.processes):
             assert await fleet.ended(name) == 0, fleet.said()
         killings.agrees_with(fleet.history)
-        await fleet.audit("--deep")
+        found = await fleet.audit("--deep")
+        assert found["versions"] == fleet.history.view.run().version
+        _record(killings)
 
 
 @pytest.mark.soak
@@ -278,10 +202,10 @@ async def test_a_kill_at_every_type_of_decision_about_deltas_that_are_refused(
         await _begin(fleet, "alpha")
         poison.on()
         for kind in OF_REFUSALS:
-            for when in ("before", "after"):
+            for when in MOMENTS:
                 await killings.kill(kind, when)
         poison.off()
-        for when in ("before", "after"):
+        for when in MOMENTS:
             await killings.kill(BlobsReleased, when)
 
         async def nobody_else_is_there(fleet: Fleet) -> None:
@@ -293,6 +217,23 @@ async def test_a_kill_at_every_type_of_decision_about_deltas_that_are_refused(
             poison.off()
             fleet.site("alpha")
 
-        for when in ("before", "after"):
+        for when in MOMENTS:
             await killings.kill(BlockQuarantined, when, nobody_else_is_there, alpha_is_back)
         await _end(killings)
+        assert fleet.history.of(BlockQuarantined)
+        _record(killings)
+
+
+def _record(killings: Killings) -> None:
+    """The table of both soaks, as far as they have run."""
+    _lines.extend(killings.lines)
+    head = [
+        "`make soak`: tests/system/test_decisions.py; a coordinator killed right before and right",
+        "after its decision reached the broker. Each run's audit --deep holds at its end.",
+        "",
+        f"date      {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M UTC}",
+        "",
+        f"{'decision':22} {'killed':24} versions",
+    ]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "decisions.txt").write_text("\n".join([*head, *_lines]) + "\n")

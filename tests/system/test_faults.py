@@ -21,7 +21,7 @@ from tests.support.forkserver import CHECKOUT
 from tests.support.server import Served
 from tests.system.conftest import MakeFleet
 
-RESULT = Path(os.environ.get("ATOLL_FAULTS_RESULT", CHECKOUT / "docs/results/faults.txt"))
+RESULTS = Path(os.environ.get("ATOLL_SOAK_RESULTS", CHECKOUT / "docs/results"))
 PROCESSES = ("trainer", "hub", "coordinator", "broker")
 SHORT_S, LONG_S = 1.0, 7.0  # within a lease, which is 4 s, and beyond it
 
@@ -60,6 +60,7 @@ async def test_every_process_killed_and_stopped_at_every_point(
 
     for some in (PROCESSES[:2], PROCESSES[2:]):
         await asyncio.gather(*map(of_one, some))
+    assert set(arenas) == set(PROCESSES)
     _write(list(arenas.values()), time.monotonic() - began)
 
 
@@ -82,5 +83,5 @@ def _write(arenas: list[Arena], seconds: float) -> None:
         HEAD,
         *(row.line().rstrip() for arena in arenas for row in arena.rows),
     ]
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text("\n".join(lines) + "\n")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "faults.txt").write_text("\n".join(lines) + "\n")
