@@ -49,7 +49,6 @@ CODES = {
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
     "BenchFailed": VIOLATION,
-    "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
     "FileTrouble": INVALID,

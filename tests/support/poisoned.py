@@ -1,6 +1,6 @@
 """A site whose deltas are not finite while a file says so; in all else it is a site like others.
 
-python -m tests.support.poisoned FLAG ARGUMENTS     `atoll ARGUMENTS`, poisoned while FLAG exists
+python -m tests.support.poisoned FLAG ARGUMENTS   `atoll ARGUMENTS`, poisoned while FLAG exists
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _spoil(path: Path) -> None:
     from safetensors.torch import save_file
 
     with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-        tensors = {name: torch.full_like(file.get_tensor(name), torch.nan) for name in file.keys()}
+        metadata, names = file.metadata(), file.keys()
+        tensors = {name: torch.full_like(file.get_tensor(name), torch.nan) for name in names}
     save_file(tensors, path, metadata)
 
 

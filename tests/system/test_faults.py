@@ -73,10 +73,10 @@ async def _ends_well(arena: Arena) -> None:
 
 def _write(arenas: list[Arena], seconds: float) -> None:
     lines = [
-        "`make soak`: tests/system/test_faults.py, real processes and a real broker; a lease is 4 s",
+        "`make soak`: tests/system/test_faults.py; real processes, a real broker, a lease of 4 s",
         "",
         f"date      {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M UTC}",
-        f"machine   {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        f"machine   {os.cpu_count()} cores, {platform.machine()}",
         f"seconds   {seconds:.0f}",
         "audits    after every fault; at the end of each run --deep, every version bit for bit",
         "",

@@ -44,6 +44,7 @@ async def test_a_site_on_a_slow_link_takes_part_and_cut_off_it_is_departed_and_c
             await fleet.until(lambda log: _merged(log, 0) == {"alpha", "beta"}, "both", 60)
             await _on_a_slow_link(fleet, cable)
             await _cut_off(fleet, cable, 1.5 * LEASE_S)
+            assert len(fleet.history.of(SiteDeparted)) == 1
             await fleet.finish()
             await fleet.audit("--deep")
         finally:
@@ -68,6 +69,7 @@ async def test_a_site_cut_off_for_so_long(
             await fleet.until(lambda log: _merged(log, 0) == {"alpha", "beta"}, "both", 60)
             for _ in range(3):
                 await _cut_off(fleet, cable, away_s)
+            assert len(fleet.history.of(SiteDeparted)) == (3 if away_s > LEASE_S else 0)
             await fleet.finish()
             await fleet.audit("--deep")
         finally:
@@ -121,7 +123,7 @@ async def _cut_off(fleet: Fleet, cable: Network, away_s: float) -> None:
 
 
 @pytest.mark.settings("data.block_sequences=256", "inner.steps=384", "rounds.deadline_s=60")
-async def test_r7_a_broker_100_ms_away_costs_no_training_time_and_a_lost_answer_counts_nothing_twice(
+async def test_r7_a_broker_100_ms_away_costs_no_pause_and_a_lost_answer_counts_nothing_twice(
     fleet: Fleet,
 ) -> None:
     """Beta's round trip takes 100 ms. A claim that was not made ahead would stop its trainer for so

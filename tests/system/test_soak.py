@@ -132,6 +132,7 @@ async def test_minutes_of_random_faults_lose_nothing_and_stop_nothing(
     havoc = Havoc(fleet, own_broker, random.Random(SEED), THREE)
     havoc.long_outage_at = time.monotonic() + SECONDS / 3
     await _minutes_of(havoc, PAUSE_S, tmp_path / "soak.atoll", "soak-spine.txt")
+    assert havoc.killed["broker"] and havoc.killed["coordinator"] and havoc.killed["site"]
 
 
 @pytest.mark.soak
@@ -142,6 +143,7 @@ async def test_twenty_sites_of_which_all_processes_are_killed_at_random(
     """All forked from one parent, on one machine. Hubs, trainers, coordinators and the broker."""
     havoc = Havoc(fleet, own_broker, random.Random(SEED), TWENTY, only_kills=True)
     await _minutes_of(havoc, MANY_PAUSE_S, tmp_path / "soak.atoll", "soak-twenty.txt")
+    assert all(havoc.killed[what] for what in ("hub", "trainer", "coordinator", "broker"))
 
 
 async def _minutes_of(havoc: Havoc, pauses_s: tuple[float, float], file: Path, result: str) -> None:
