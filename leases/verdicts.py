@@ -30,7 +30,7 @@ from leases.view import View
 # Decisions that another source can overtake, and with what (the module text of `leases.audit`).
 _HALTS = frozenset({"run.paused", "run.resumed", "run.stopped"})
 OVERTAKABLE: dict[str, frozenset[str]] = {
-    "lease.granted": frozenset({"site.departing", "run.paused", "run.stopped"}),
+    "lease.granted": frozenset({"run.paused", "run.stopped"}),
     "lease.reclaimed": frozenset({"block.started", "block.completed", "delta.published"}),
     "lease.stolen": frozenset({"block.started"}),
     "round.opened": _HALTS,
