@@ -15,7 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.events import COORDINATOR, CoordinatorElected, RunFinished, SiteDeparted
+from eventlog.events import (
+    COORDINATOR,
+    CoordinatorElected,
+    LeaseStolen,
+    RunFinished,
+    SiteDeparted,
+)
 from eventlog.export import read_export
 from tests.support.fleet import Fleet
 from tests.support.forkserver import CHECKOUT
@@ -190,7 +196,8 @@ async def _minutes_of(havoc: Havoc, pauses_s: tuple[float, float], file: Path, r
     found = await fleet.audit("--deep")
     _, end = log.of(RunFinished)[0]
     assert found["model_digest"] == end.parameters_digest
-    assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
+    overtaken = {kind for at, kind, _ in log.voids if log.source(at) == COORDINATOR}
+    assert overtaken <= {LeaseStolen.type}, "only a start can be faster than a decision"
     _write(havoc, seconds, found, RESULTS / result)
 
 
