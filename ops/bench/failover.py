@@ -124,6 +124,7 @@ async def _all_is_well(rig: Rig) -> None:
         return sites >= {f"site.{name}" for name in SITES} and rig.leader() is not None
 
     await rig.until(delivered, "both sites to deliver")
+    await rig.until(rig.stand_by, "a standby")
 
 
 # -- trials ---------------------------------------------------------------------------------------

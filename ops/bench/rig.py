@@ -7,6 +7,7 @@ from a preloaded parent, as in the demo.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import tempfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from broker import monitor
 from broker.connection import connect
 from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
@@ -52,6 +54,7 @@ class Rig:
     """`entries`: the log as it came, and `came` when, by our monotonic clock; `view`: its fold."""
 
     crew: Crew
+    server: BrokerServer
     config: RunConfig
     data: Path
     feed: Feed
@@ -113,6 +116,17 @@ class Rig:
                 return name
         return None
 
+    def stand_by(self) -> bool:
+        """Whether all coordinators that run have reached the broker: connected, they fold."""
+        connections = json.loads(monitor.ask(f"{self.server.monitor_url}/connz", 5.0))
+        names = {one.get("name") for one in connections["connections"]}
+        pids = [
+            process.pid
+            for process in self.crew.running.values()
+            if isinstance(process.args, list) and "coordinate" in process.args
+        ]
+        return all(f"coordinator-{pid}" in names for pid in pids)
+
     async def _fold_next(self) -> None:
         records = await self.feed.next(0.1)
         now = time.monotonic()
@@ -157,7 +171,7 @@ async def rigged() -> AsyncIterator[Rig]:
         stack.push_async_callback(log.close)
         projection = stack.enter_context(Projection(":memory:", [LeaseTable()], config.name))
         feed = await stack.enter_async_context(Feed(log, 0))
-        yield Rig(crew, config, data, feed, projection)
+        yield Rig(crew, server, config, data, feed, projection)
 
 
 def _build(directory: Path) -> Corpus:
