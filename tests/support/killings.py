@@ -66,16 +66,18 @@ class Killings:
         fleet.coordinate(killed[0])
         if calm is not None:
             await calm(fleet)
-        if kind is RunFinished:
-            return
-        await fleet.until(lambda _: self._num_terms() > before, f"a term after {kind.type}", 30)
-        at = fleet.history.of(CoordinatorElected)[-1][0]
-        await fleet.until(
-            lambda log: log.new_versions(at) >= 1, f"a version after {when} {kind.type}", 60
-        )
+        if kind is not RunFinished:
+            await self._goes_on(f"after {kind.type}, {when}", before)
         after = fleet.history.view.run().version
         whole = "" if not caught.batch else ", its batch torn" if when == "before" else ", a batch"
         self.lines.append(f"{kind.type:22} {when + whole:24} {version:>4} -> {after}")
+
+    async def _goes_on(self, what: str, num_terms: int) -> None:
+        """Another term has begun, and a version was committed in it."""
+        fleet = self.fleet
+        await fleet.until(lambda _: self._num_terms() > num_terms, f"a term {what}", 30)
+        at = fleet.history.of(CoordinatorElected)[-1][0]
+        await fleet.until(lambda log: log.new_versions(at) >= 1, f"a version {what}", 60)
 
     def agrees_with(self, log: History) -> None:
         """What was lost on its way is nowhere; what was stored is there once, and counts."""
