@@ -101,7 +101,7 @@ def test_more_tokens_may_go_further_and_few_tokens_are_no_fault() -> None:
 
 
 def test_a_rising_learning_rate_is_no_explosion() -> None:
-    """With twenty sites the second round of a warm-up trains at some forty times the first's rate."""
+    """The second round of a warm-up trains with twenty sites at some forty times the rate."""
     inner = {"steps": 6, "batch_sequences": 2, "warmup": 1.0}
     run = a_run(inner=inner, target={"tokens": 32_000})
     run.arrive("alpha")

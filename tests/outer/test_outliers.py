@@ -134,12 +134,12 @@ async def test_p3_a_successor_gives_the_same_verdict(tmp_path: Path) -> None:
             await sites[0].publish(held[0])
             if not kill:
                 await sites[1].publish(held[1])
-                await world.until(lambda: world.view.run().version == 1, "a commit")
+                await world.until(lambda v=world.view: v.run().version == 1, "a commit")
         if kill:
             await sites[1].publish(held[1])  # with nobody there to decide
             late = world.coordinator("two", clock=lambda: 4 * time.monotonic())
             async with world.coordinated(late):
-                await world.until(lambda: world.view.run().version == 1, "a commit")
+                await world.until(lambda v=world.view: v.run().version == 1, "a commit")
         reasons.append([(one.code, one.reason) for one in refusals(world)])
         commits = [one.event for one in entries(world) if isinstance(one.event, RoundCommitted)]
         reasons[-1] += [(one.parameters_digest, str(one.tokens)) for one in commits]
