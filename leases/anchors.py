@@ -18,7 +18,8 @@ from eventlog.events import COORDINATOR, RoundCommitted, RunCreated, RunFinished
 
 _TABLES = """
 CREATE TABLE audit_violations (
-    promise TEXT NOT NULL, rule TEXT NOT NULL, sequence INTEGER NOT NULL, what TEXT NOT NULL
+    promise TEXT NOT NULL, rule TEXT NOT NULL, sequence INTEGER NOT NULL, what TEXT NOT NULL,
+    expected TEXT NOT NULL, site TEXT NOT NULL, block TEXT NOT NULL
 );
 CREATE TABLE audit_marks (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, decision INTEGER NOT NULL, digest BLOB NOT NULL
@@ -44,9 +45,19 @@ def run_statements(db: sqlite3.Connection, tables: str) -> None:
             db.execute(statement)
 
 
-def violation(db: sqlite3.Connection, promise: str, rule: str, sequence: int, what: str) -> None:
-    """Note that a promise is broken."""
-    db.execute("INSERT INTO audit_violations VALUES (?, ?, ?, ?)", (promise, rule, sequence, what))
+def violation(
+    db: sqlite3.Connection,
+    promise: str,
+    rule: str,
+    sequence: int,
+    what: str,
+    expected: str = "",
+    site: str = "",
+    block: str = "",
+) -> None:
+    """Note that a promise is broken: by what, what should have been, and whom it concerns."""
+    row = (promise, rule, sequence, what, expected, site, block)
+    db.execute("INSERT INTO audit_violations VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def mark(db: sqlite3.Connection, run: str, entry: Entry) -> None:

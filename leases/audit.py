@@ -54,6 +54,7 @@ class _Both:
 
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         before = self._life.look(db) if self._life else ""
+        self._judge.weigh(db, entry)
         void = self._table.apply(db, entry)
         self._judge.see(db, entry, void)
         if self._life:
@@ -122,7 +123,7 @@ class Audit:
         self._projection.close()
 
     def _violations(self) -> list[Violation]:
-        columns = "promise, rule, sequence, what"
+        columns = "promise, rule, sequence, what, expected, site, block"
         rows = self._rows(f"SELECT {columns} FROM audit_violations ORDER BY sequence, rowid")
         return [Violation(*row) for row in rows] or self._disagreements()
 

@@ -8,12 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise (P1 to P8) that the log breaks, by which rule (R1 to R20), at which sequence."""
+    """A promise (P1 to P8) that the log breaks, by which rule (R1 to R20), at which sequence; what
+    should have been; and the site and block (`epoch:block`) it concerns, where it is one."""
 
     promise: str
     rule: str
     sequence: int
     what: str
+    expected: str = ""
+    site: str = ""
+    block: str = ""
 
 
 @dataclass(frozen=True, slots=True)

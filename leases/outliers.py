@@ -69,7 +69,7 @@ class Guard:
         if not self._factor:
             return
         self._sized = {one.token[0]: _sized(view, one, norms[one.token[0]]) for one in deltas}
-        merged = [_sized(view, one, one.norm) for one in view.last_merged(MAX_HISTORY)]
+        merged = [_sized(view, one, one.norm) for one in _last_merged(view)]
         history = [one for one in merged if _compares(one)]
         self._history = history if len(history) >= MIN_HISTORY else []
 
@@ -110,6 +110,17 @@ class Guard:
         norms = sorted(one.norm for one in self._sized.values() if _compares(one))
         num_peers = len(norms) - max(sites.values(), default=0)
         return norms[(num_peers - 1) // 2] if num_peers > 0 else 0.0
+
+
+def _last_merged(view: View) -> list[Delta]:
+    """The deltas that were merged last, newest round first."""
+    found: list[Delta] = []
+    version = view.run().version
+    while version > 0 and len(found) < MAX_HISTORY:
+        row = view.version(version)
+        found += reversed(view.merged_in(row.round)) if row else []
+        version -= 1
+    return found[:MAX_HISTORY]
 
 
 def _compares(one: _Sized) -> bool:

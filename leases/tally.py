@@ -53,6 +53,11 @@ CREATE TABLE audit_delta_blocks (
 CREATE TABLE audit_quarantined (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (epoch, block)
 ) WITHOUT ROWID;
+CREATE TABLE audit_suspects (
+    epoch INTEGER NOT NULL, block INTEGER NOT NULL, site TEXT NOT NULL, num INTEGER NOT NULL,
+    PRIMARY KEY (epoch, block, site)
+) WITHOUT ROWID;
+CREATE TABLE audit_bounds (delta INTEGER PRIMARY KEY, norm REAL);
 CREATE TABLE audit_epochs (
     epoch INTEGER PRIMARY KEY, granted INTEGER NOT NULL DEFAULT 0,
     reclaimed INTEGER NOT NULL DEFAULT 0, stolen INTEGER NOT NULL DEFAULT 0
@@ -182,7 +187,13 @@ def refused(db: sqlite3.Connection, entry: Entry) -> None:
         values = (epoch, block, incarnation, delta)
         if void:
             _take_back(db, "void delta", where, (*values, COMPLETED))
-        else:
+        elif event.values:
+            db.execute(
+                "INSERT INTO audit_suspects VALUES (?, ?, ?, 1) ON CONFLICT (epoch, block, site) "
+                "DO UPDATE SET num = num + 1",
+                (epoch, block, event.site),
+            )
+        if not void:
             db.execute(f"DELETE FROM audit_leases WHERE {where}", (*values, DELIVERED))
 
 

@@ -4,8 +4,8 @@ promise; and who counts what (see `leases.audit` for the principle)."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from eventlog.codec import Entry, Envelope
@@ -22,9 +22,11 @@ from eventlog.events import (
     RunCreated,
     RunFinished,
 )
-from leases import anchors, merges, tally
+from leases import anchors, duties, merges, rulings, tally
 from leases.anchors import violation
 from leases.blocks import BlockIndex
+from leases.standing import Finding
+from leases.states import is_void
 from leases.view import View
 
 # Decisions that another source can overtake, and with what (the module text of `leases.audit`).
@@ -88,7 +90,7 @@ _MOVES: dict[str, Count] = {
 
 def create(db: sqlite3.Connection) -> None:
     """Make the empty tables of the whole audit."""
-    for part in (anchors, tally, merges):
+    for part in (anchors, tally, merges, duties):
         part.create(db)
     anchors.run_statements(db, _TABLES)
     db.execute("INSERT INTO audit_pen VALUES (0, 0, '', 0, 0)")
@@ -96,9 +98,21 @@ def create(db: sqlite3.Connection) -> None:
 
 @dataclass(slots=True)
 class Judge:
-    """Sees every event after the lease table has folded it. All its memory is in the database."""
+    """Sees every event after the lease table has folded it. All its memory is in the database,
+    but for what it found before the event that is being folded."""
 
     run: str
+    _found: list[Finding] = field(default_factory=list)
+
+    def weigh(self, db: sqlite3.Connection, entry: Entry) -> None:
+        """Look at the state that a decision stands on, before it is folded."""
+        self._found = []
+        if entry.record.subject != COORDINATOR or entry.event is None or entry.envelope is None:
+            return
+        _, _, _, last, folded = db.execute("SELECT * FROM audit_pen").fetchone()
+        if last != entry.record.sequence - 1:
+            folded = last
+        self._found = rulings.weigh(db, entry, folded)
 
     def see(self, db: sqlite3.Connection, entry: Entry, void: str) -> None:
         """Count an event, and note what promise it breaks, if any."""
@@ -109,7 +123,7 @@ class Judge:
                 "INSERT INTO audit_void VALUES (?, ?, ?)", (entry.record.sequence, kind, void)
             )
         if entry.record.subject == COORDINATOR:
-            _decision(db, entry, void)
+            _decision(db, entry, void, self._found)
         else:
             _report(db, entry, void)
 
@@ -155,7 +169,7 @@ def _known(db: sqlite3.Connection, entry: Entry) -> bool:
     return row.fetchone() is not None
 
 
-def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
+def _decision(db: sqlite3.Connection, entry: Entry, void: str, found: Sequence[Finding]) -> None:
     """An event on the coordinator's subject: judged as written, unless its term had ended."""
     sequence, envelope, event = entry.record.sequence, entry.envelope, entry.event
     if envelope is None or envelope.source != COORDINATOR:
@@ -171,6 +185,11 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
         what = f"a decision cannot be judged: {entry.problem}{advice}"
         return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what)
     _hold_against_promises(db, entry, void)
+    if not is_void(void):
+        if isinstance(event, CoordinatorTick):
+            found = duties.ticked(db)
+        for one in found:
+            note(db, sequence, one)
     moves = _MOVES.get(event.type)
     if moves and (not void or void.startswith("in part")):
         moves(db, entry)
@@ -225,6 +244,8 @@ def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> N
         anchors.finished(db, sequence, event)
     elif isinstance(event, CoordinatorTick | CoordinatorElected):
         db.execute("UPDATE audit_pen SET folded = ?", (sequence,))  # stands alone in its append
+        if isinstance(event, CoordinatorElected):
+            duties.elected(db)
 
 
 def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:
@@ -241,6 +262,11 @@ def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:
         kind in OVERTAKABLE[event.type] and (subject in subjects or not getattr(event, "site", ""))
         for subject, kind in spoke
     )
+
+
+def note(db: sqlite3.Connection, sequence: int, one: Finding) -> None:
+    """Keep a finding about a decision."""
+    violation(db, one.promise, one.rule, sequence, one.what, one.expected, one.site, one.block)
 
 
 def _index(db: sqlite3.Connection) -> BlockIndex | None:

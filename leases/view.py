@@ -211,14 +211,6 @@ class View:
             round_,
         )
 
-    def last_merged(self, num: int) -> list[Delta]:
-        """The deltas that were merged last, newest round first."""
-        return self._deltas(
-            "WHERE state = 'merged' AND round IN (SELECT round FROM versions ORDER BY version DESC "
-            "LIMIT ?1) ORDER BY round DESC, seq DESC LIMIT ?1",
-            num,
-        )
-
     def held(self, incarnation: int) -> list[Block]:
         """Undelivered blocks an incarnation holds, in the order they were granted."""
         rows = self._all(
