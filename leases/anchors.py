@@ -84,7 +84,9 @@ def seen(db: sqlite3.Connection, record: Record, envelope: Envelope) -> None:
             f"{record.subject} had folded decision {name[:12]} at {sequence}, which does not stand "
             "there: the log was rewritten, or the site errs"
         )
-        return violation(db, "P3", "R18", record.sequence, what)
+        site = record.subject.partition(".")[2]
+        expected = "that decision where the site saw it"
+        return violation(db, "P3", "R18", record.sequence, what, expected, site)
     _anchor(db, sequence)
 
 
@@ -97,7 +99,7 @@ def attested(db: sqlite3.Connection, sequence: int, event: RoundCommitted) -> No
             f"round {event.round} says that the log through {event.through} has digest "
             f"{event.log_digest[:16]}, it is {found}"
         )
-        return violation(db, "P3", "R18", sequence, what)
+        return violation(db, "P3", "R18", sequence, what, "the log's own digest")
     _anchor(db, event.through)
 
 
@@ -111,7 +113,7 @@ def stepped(db: sqlite3.Connection, sequence: int, event: RoundCommitted) -> Non
     (version,) = db.execute("SELECT version FROM audit_model").fetchone()
     if event.version != version + 1:
         what = f"version {event.version} follows version {version}"
-        violation(db, "P3", "R13", sequence, what)
+        violation(db, "P3", "R13", sequence, what, f"version {version + 1}")
     db.execute(
         "UPDATE audit_model SET version = ?, tokens = tokens + ?, parameters = ?, momentum = ?, "
         "residual = ?",
@@ -140,7 +142,7 @@ def finished(db: sqlite3.Connection, sequence: int, event: RunFinished) -> None:
     for name, claimed, known in zip(names, said, row, strict=True):
         if known is not None and claimed != known:
             what = f"the run ends with {name} {str(claimed)[:16]}, committed are {str(known)[:16]}"
-            violation(db, "P3", "R15", sequence, what)
+            violation(db, "P3", "R15", sequence, what, f"{name} {str(known)[:16]}")
 
 
 def _anchor(db: sqlite3.Connection, sequence: int) -> None:

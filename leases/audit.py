@@ -89,7 +89,7 @@ class Audit:
         """The log is not what was written from `error.sequence` on: the findings end before it."""
         self.damaged = True
         db = self._projection.db
-        violation(db, "P3", rule, error.sequence, error.what)
+        violation(db, "P3", rule, error.sequence, error.what, "the log as it was written")
 
     @property
     def anchored_through(self) -> int:
@@ -141,7 +141,7 @@ class Audit:
             theirs = tuple(row[name] for name in names)
             if mine != theirs:
                 what = f"epoch {one.epoch}: counted {names} are {mine}, in the lease table {theirs}"
-                found.append(Violation("P1", "R1", last, what))
+                found.append(Violation("P1", "R1", last, what, "equal counts"))
         return found
 
     def _epochs(self) -> list[EpochCount]:
