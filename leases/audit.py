@@ -32,7 +32,7 @@ from eventlog.errors import LogDamaged
 from eventlog.projector import Projection
 from leases import verdicts
 from leases.anchors import violation
-from leases.findings import EpochCount, Findings, Share, Violation, Void
+from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
 from leases.life import Life
 from leases.table import LeaseTable
 from leases.verdicts import Judge
@@ -114,9 +114,21 @@ class Audit:
             violations=self._violations(),
             void=[Void(*row) for row in self._rows("SELECT * FROM audit_void ORDER BY sequence")],
             shares=self._shares(),
+            departures=[
+                Departure(*row) for row in self._rows("SELECT * FROM audit_departures ORDER BY seq")
+            ],
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )
+
+    def refusals(self) -> list[Refusal]:
+        """Refused deltas whose cause the log cannot show: for a deep audit."""
+        rows = self._rows(
+            "SELECT d.seq, d.code, b.norm FROM audit_deltas d LEFT JOIN audit_bounds b "
+            "ON b.delta = d.seq WHERE d.code IN ('blob', 'form', 'nonfinite', 'outlier') "
+            "ORDER BY d.seq"
+        )
+        return [Refusal(*row) for row in rows]
 
     def close(self) -> None:
         """Close the database."""
@@ -188,6 +200,8 @@ class Audit:
                 counts.get("merged", 0),
                 counts.get("stolen", 0),
                 {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)},
+                counts.get("unstarted", 0),
+                counts.get("started", 0),
             )
             for site, counts in sites.items()
         ]
