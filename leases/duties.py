@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eventlog.config import Timing
+from eventlog.events import CoordinatorTick, Event
 from leases import policy
 from leases.progress import target_reached
 from leases.standing import Finding
@@ -46,11 +47,16 @@ def elected(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM audit_owed")
 
 
+def looks(event: Event) -> bool:
+    """Whether it is looked at what is due: every few ticks."""
+    return isinstance(event, CoordinatorTick) and event.tick % EVERY == 0
+
+
 def ticked(db: sqlite3.Connection) -> list[Finding]:
     """What is overdue at a tick that was just folded; each thing once."""
     view = View(db)
     run = view.run()
-    if run.term_ticks % EVERY or not view.exists() or run.state == "finished":
+    if not view.exists() or run.state == "finished":
         return []
     known = {key: (since, said) for key, since, said in db.execute("SELECT * FROM audit_owed")}
     now = {duty.key: duty for duty in _due(view)}

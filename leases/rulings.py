@@ -38,7 +38,7 @@ from leases.view import View
 
 def weigh(db: sqlite3.Connection, entry: Entry, folded: int) -> list[Finding]:
     """What is wrong with a decision, by the state before it. To be asked before it is folded."""
-    rule = _RULES.get(type(cast(Event, entry.event)))
+    rule = RULES.get(type(cast(Event, entry.event)))
     view = View(db)
     if rule is None or not view.exists():
         return []
@@ -163,7 +163,7 @@ def _finished(at: Standing, event: RunFinished) -> list[Finding]:
     return [Finding("P2", "R2", what, "the departure of every site first")] if names else []
 
 
-_RULES: dict[type[Event], Callable[[Standing, Any], list[Finding]]] = {
+RULES: dict[type[Event], Callable[[Standing, Any], list[Finding]]] = {
     RoundOpened: _opened,
     LeaseGranted: _granted,
     DeltaRefused: rulings_deltas.refused,

@@ -108,10 +108,18 @@ class Judge:
     run: str
     _found: list[Finding] = field(default_factory=list)
 
+    def reads(self, entry: Entry) -> bool:
+        """Whether the lease table's rows are read for this event: before it is folded, or behind
+        it. A fold that holds rows back has to write them first."""
+        event = entry.event
+        if entry.record.subject != COORDINATOR or entry.envelope is None or event is None:
+            return False
+        return type(event) in rulings.RULES or duties.looks(event)
+
     def weigh(self, db: sqlite3.Connection, entry: Entry) -> None:
         """Look at the state that a decision stands on, before it is folded."""
         self._found = []
-        if entry.record.subject != COORDINATOR or entry.event is None or entry.envelope is None:
+        if not self.reads(entry):
             return
         _, _, _, last, folded = db.execute("SELECT * FROM audit_pen").fetchone()
         if last != entry.record.sequence - 1:
@@ -193,7 +201,7 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str, found: Sequence[F
     _hold_against_promises(db, entry, void)
     if not is_void(void):
         if isinstance(event, CoordinatorTick):
-            found = duties.ticked(db)
+            found = duties.ticked(db) if duties.looks(event) else []
         for one in found:
             note(db, sequence, one)
     moves = _MOVES.get(event.type)
