@@ -19,6 +19,10 @@ class Finding:
     site: str = ""
     block: str = ""
 
+    def concerns(self) -> tuple[str, str, str]:
+        """What should have been, and for which site and block."""
+        return self.expected, self.site, self.block
+
 
 @dataclass(slots=True)
 class Standing:

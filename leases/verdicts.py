@@ -203,7 +203,7 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str, found: Sequence[F
         if isinstance(event, CoordinatorTick):
             found = duties.ticked(db) if duties.looks(event) else []
         for one in found:
-            note(db, sequence, one)
+            violation(db, one.promise, one.rule, sequence, one.what, *one.concerns())
     moves = _MOVES.get(event.type)
     if moves and (not void or void.startswith("in part")):
         moves(db, entry)
@@ -285,11 +285,6 @@ def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:
         kind in OVERTAKABLE[event.type] and (subject in subjects or not getattr(event, "site", ""))
         for subject, kind in spoke
     )
-
-
-def note(db: sqlite3.Connection, sequence: int, one: Finding) -> None:
-    """Keep a finding about a decision."""
-    violation(db, one.promise, one.rule, sequence, one.what, one.expected, one.site, one.block)
 
 
 def _index(db: sqlite3.Connection) -> BlockIndex | None:
