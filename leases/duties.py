@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from eventlog.config import Timing
 from eventlog.events import CoordinatorTick, Event
 from leases import policy
+from leases.grounds import Finding
 from leases.progress import target_reached
-from leases.standing import Finding
 from leases.view import View
 
 EVERY = Timing.BASE_K  # ticks between two looks

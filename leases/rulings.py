@@ -30,9 +30,9 @@ from eventlog.events import (
     SiteRefused,
 )
 from leases import policy, rulings_deltas
+from leases.grounds import Finding, Standing
 from leases.owing import overdue
 from leases.rows import Incarnation
-from leases.standing import Finding, Standing
 from leases.view import View
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eventlog.events import BlobsReleased, BlockQuarantined, DeltaRefused, RoundClosed
 from leases import retention
+from leases.grounds import Finding, Standing
 from leases.outliers import CLAIM_TOLERANCE, Guard
 from leases.rows import Delta
-from leases.standing import Finding, Standing
 from leases.states import LEASED
 
 VALUES = frozenset({"form", "nonfinite", "outlier"})  # refusals for values or form (R14)

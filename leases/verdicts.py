@@ -27,7 +27,7 @@ from eventlog.events import (
 from leases import anchors, duties, merges, rulings, tally
 from leases.anchors import violation
 from leases.blocks import BlockIndex
-from leases.standing import Finding
+from leases.grounds import Finding
 from leases.states import is_void
 from leases.view import View
 
