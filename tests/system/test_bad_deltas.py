@@ -1,6 +1,6 @@
 """P8 with real processes: one of three sites delivers NaN, an infinity, a thousand times too much.
 
-Its trainer is broken by the parent it is forked from (`tests.support.poisoned`); everything else is
+Its trainer is broken by the parent it is forked from (`tests.support.broken_trainers`); everything else is
 what everybody runs.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from eventlog.events import DeltaPublished, DeltaRefused, SiteDeparted
+from tests.support.broken_trainers import POISON
 from tests.support.fleet import Fleet
-from tests.support.poisoned import POISON
 from tests.support.watched import History
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +31,7 @@ def broken_parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("bad")
     socket, log = folder / "p", folder / "log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "tests.support.poisoned", str(socket)]
+        command = [sys.executable, "-m", "tests.support.broken_trainers", str(socket)]
         process = subprocess.Popen(
             command,
             cwd=ROOT,

@@ -1,6 +1,6 @@
 """A parent of trainers like `sitehub.preload`, one kind of whose deltas can be spoilt by a test.
 
-    python -m tests.support.poisoned SOCKET
+    python -m tests.support.broken_trainers SOCKET
 
 A trainer that is forked from it reads the file `poison` in its work folder when it publishes. What
 is there, once: `nan`, `inf`, or a factor, is what the delta's values become. Norms are claimed as
