@@ -1,7 +1,7 @@
 """P8 with real processes: one of three sites delivers NaN, an infinity, a thousand times too much.
 
-Its trainer is broken by the parent it is forked from (`tests.support.broken_trainers`); everything else is
-what everybody runs.
+Its trainer is broken by the parent it is forked from (`tests.support.broken_trainers`); everything
+else is what everybody runs.
 """
 
 from __future__ import annotations
