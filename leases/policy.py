@@ -24,8 +24,10 @@ from eventlog.log import MAX_BATCH
 from leases.agenda import Agenda, of
 from leases.owing import overdue, owing_late
 from leases.rows import Incarnation, Join
-from leases.standing import UNFIT_MISMATCHES, Standing
-from leases.supply import grantable, num_grantable, open_epochs
+from leases.standing import UNFIT_MISMATCHES as UNFIT_MISMATCHES
+from leases.standing import Standing
+from leases.supply import grantable as grantable
+from leases.supply import num_grantable, open_epochs
 from leases.view import View
 
 MAX_BLOCKS_PER_GRANT = 1000  # keeps one event well below the log's payload limit

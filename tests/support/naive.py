@@ -30,7 +30,7 @@ from leases.supply import grantable
 from leases.view import View
 from outer.facts import Facts, Verdict
 from outer.keeping import finishing
-from outer.rounds import _reclaim_rest, _refusal, _verdict, committing, quotas
+from outer.rounds import _outliers, _reclaim_rest, _refusal, _verdict, committing, quotas
 from tests.support.naive_steals import steals
 
 
@@ -187,6 +187,8 @@ def closing(view: View, facts: Facts) -> list[Event]:
     reason = _close_reason(view, round_, deltas)
     if not reason:
         return []
+    if odd := _outliers(view, facts, deltas):
+        return odd
     return [
         RoundClosed(
             round=round_.round,
