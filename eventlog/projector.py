@@ -32,8 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 class Fold(Protocol):
-    """A state as a function of the log. All of it is in the database, nothing in the object: a
-    transaction that is rolled back must take everything with it."""
+    """A state as a function of the log. All of it is in the database wherever a transaction ends,
+    nothing in the object: one that is rolled back must take everything with it. Between `begin`
+    and `finish` a fold may hold rows back, to write them once."""
 
     name: str
     schema_version: int  # another number: projections made by the old code are rebuilt
@@ -42,9 +43,17 @@ class Fold(Protocol):
         """Make the empty tables, with `execute` (an `executescript` would commit)."""
         ...
 
+    def begin(self, db: sqlite3.Connection) -> None:
+        """A transaction has begun; nothing that was held back in an earlier one is true."""
+        ...
+
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         """Fold one event, in log order; '' or the reason why the event is void (R1). Neither
         begins nor ends a transaction, and raises only on a bug."""
+        ...
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        """Write what is held back; the transaction ends now."""
         ...
 
 
@@ -97,10 +106,14 @@ class Projection:
         digest = bytes.fromhex(self.position.log_digest)
         db.execute("BEGIN IMMEDIATE")
         try:
+            for fold in folds:
+                fold.begin(db)
             for record in records:
                 entry = decode(record)
                 folded.append((entry, [fold.apply(db, entry) for fold in folds]))
                 digest = extend(digest, record)
+            for fold in folds:
+                fold.finish(db)
             last = records[-1]
             position = Position(last.sequence, last.digest(), digest.hex())
             db.execute(

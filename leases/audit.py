@@ -52,13 +52,20 @@ class _Both:
         self._table.create(db)
         verdicts.create(db)
 
+    def begin(self, db: sqlite3.Connection) -> None:
+        self._table.begin(db)
+
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         before = self._life.look(db) if self._life else ""
         void = self._table.apply(db, entry)
         self._judge.see(db, entry, void)
         if self._life:
+            self._table.finish(db)  # the life of a block is read from the tables
             self._life.note(db, entry, void, before)
         return void
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        self._table.finish(db)
 
 
 class Audit:

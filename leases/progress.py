@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eventlog.codec import unpack
 from eventlog.config import RunConfig
@@ -31,9 +32,7 @@ def goal(config: RunConfig, index: BlockIndex) -> Goal:
 
 def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
     """Configuration and blocks of the folded run. Only after RunCreated."""
-    config, data = db.execute("SELECT config, data FROM run").fetchone()
-    parsed = RunConfig.model_validate(unpack(config))
-    return parsed, BlockIndex(parsed.seed, DataShape.model_validate(unpack(data)))
+    return _settings(*db.execute("SELECT config, data FROM run").fetchone())
 
 
 def target_reached(db: sqlite3.Connection) -> bool:
@@ -60,3 +59,9 @@ def share_done(
         quota_tokens = config.blocks_per_round * index.block_tokens
         return min(1.0, (version + own_tokens / quota_tokens) / aim.rounds)
     return min(1.0, (merged_tokens + own_tokens) / (aim.tokens or 1))
+
+
+@lru_cache(maxsize=8)
+def _settings(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
+    parsed = RunConfig.model_validate(unpack(config))
+    return parsed, BlockIndex(parsed.seed, DataShape.model_validate(unpack(data)))
