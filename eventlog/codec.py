@@ -8,8 +8,8 @@ new schema version with an upcaster from the one before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import msgpack
 from pydantic import ValidationError
@@ -22,8 +22,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[tuple[str, int], Upcaster] = {}  # (type, version) -> data of version + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What every event carries besides its data.
 
     id: unique on its subject; a retry keeps it. n: the source's own counter from 1 (R6).
@@ -45,8 +44,7 @@ class Envelope:
     seen: Token | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A record with what could be read of it. `event` is None where `problem` says why not;
     `newer`: the type or schema version is not known here (R17), so it may mean something."""
 
@@ -98,11 +96,15 @@ def encode(event: Event, envelope: Envelope) -> bytes:
 def read_wire(payload: bytes) -> dict[str, Any]:
     """The payload as plain data, its envelope checked. Raises EventInvalid."""
     wire = unpack(payload)
-    if not isinstance(wire, dict):
+    if type(wire) is not dict:
         raise EventInvalid("the payload is not a map")
-    for key, kind in _WIRE:
-        if not isinstance(wire.get(key), kind) or isinstance(wire.get(key), bool):
-            raise EventInvalid(f"the envelope's {key!r} is missing or no {kind.__name__}")
+    try:
+        good = tuple(map(type, _needed(wire))) == _NEEDED_TYPES
+    except KeyError:
+        good = False
+    if not good:
+        key = next(key for key, kind in _NEEDED.items() if type(wire.get(key)) is not kind)
+        raise EventInvalid(f"the envelope's {key!r} is missing or no {_NEEDED[key].__name__}")
     return wire
 
 
@@ -115,19 +117,7 @@ def decode(record: Record) -> Entry:
     """Read a record; never raises: what cannot be read is an Entry with its problem."""
     try:
         wire = read_wire(record.payload)
-        envelope = Envelope(
-            id=wire["id"],
-            type=wire["type"],
-            version=wire["v"],
-            run=wire["run"],
-            source=wire["source"],
-            n=wire["n"],
-            at=wire["at"],
-            term=_optional_int(wire, "term"),
-            previous=_optional_str(wire, "previous"),
-            incarnation=_token(wire, "incarnation"),
-            seen=_token(wire, "seen"),
-        )
+        envelope = _envelope(wire)
     except EventInvalid as error:
         return Entry(record, None, None, str(error))
     kind = EVENTS.get(envelope.type)
@@ -137,21 +127,40 @@ def decode(record: Record) -> Entry:
         text = f"{envelope.type} of schema {envelope.version}, known here is {kind.schema_version}"
         return Entry(record, envelope, None, text, newer=True)
     try:
-        return Entry(record, envelope, kind.model_validate(_upcast(envelope, wire["data"])))
+        data = wire["data"]
+        if envelope.version < kind.schema_version:
+            data = _upcast(envelope, data)
+        return Entry(record, envelope, kind.__pydantic_validator__.validate_python(data))
     except (ValidationError, EventInvalid) as error:
         return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
 
 
-_WIRE: tuple[tuple[str, type], ...] = (
-    ("id", str),
-    ("type", str),
-    ("v", int),
-    ("run", str),
-    ("source", str),
-    ("n", int),
-    ("at", float),
-    ("data", dict),
-)
+_NEEDED: dict[str, type] = {
+    "id": str,
+    "type": str,
+    "v": int,
+    "run": str,
+    "source": str,
+    "n": int,
+    "at": float,
+    "data": dict,
+}
+_NEEDED_TYPES = tuple(_NEEDED.values())
+_needed = itemgetter(*_NEEDED)
+
+
+def _envelope(wire: dict[str, Any]) -> Envelope:
+    """The envelope of a payload whose needed fields are checked. Raises EventInvalid."""
+    name, kind, version, run, source, n, at, _ = _needed(wire)
+    optional = wire.get
+    term, previous = optional("term"), optional("previous")
+    if term is not None and type(term) is not int:
+        raise EventInvalid("the envelope's 'term' is no integer")
+    if previous is not None and type(previous) is not str:
+        raise EventInvalid("the envelope's 'previous' is no text")
+    incarnation = _token("incarnation", optional("incarnation"))
+    seen = _token("seen", optional("seen"))
+    return Envelope(name, kind, version, run, source, n, at, term, previous, incarnation, seen)
 
 
 def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
@@ -171,28 +180,14 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _token(wire: dict[str, Any], key: str) -> Token | None:
-    value = wire.get(key)
+def _token(key: str, value: Any) -> Token | None:
     if value is None:
         return None
-    match value:
-        case [int(sequence), str(name)] if type(sequence) is int and 0 <= sequence <= MAX_COUNT:
+    if type(value) is list and len(value) == 2:
+        sequence, name = value
+        if type(sequence) is int and 0 <= sequence <= MAX_COUNT and type(name) is str:
             return (sequence, name)
     raise EventInvalid(f"the envelope's {key!r} is not (sequence, event id)")
-
-
-def _optional_int(wire: dict[str, Any], key: str) -> int | None:
-    value = wire.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise EventInvalid(f"the envelope's {key!r} is no integer")
-
-
-def _optional_str(wire: dict[str, Any], key: str) -> str | None:
-    value = wire.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise EventInvalid(f"the envelope's {key!r} is no text")
 
 
 def _first(error: ValidationError | EventInvalid) -> str:

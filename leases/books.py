@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eventlog.codec import Entry
 from eventlog.events import MAX_COUNT, Token
 from leases import pages
 from leases.blocks import BlockIndex
@@ -27,6 +26,7 @@ class Books:
     and takes decisions about others as judged (R16).
     run, sources, lives, epochs, leases, blocks: rows that many events touch. They are read and
     changed here only, and `finish` writes them. All other tables stand in `db` as they are.
+    writer: the incarnation whose event is judged, once it is known to live; to change.
     """
 
     db: sqlite3.Connection
@@ -37,6 +37,7 @@ class Books:
     epochs: Pages[int, EpochRow] = field(init=False)
     leases: Pages[int, LeaseRow] = field(init=False)
     blocks: Pages[tuple[int, int], BlockRow] = field(init=False)
+    writer: LifeRow = field(init=False)
     _index: BlockIndex | None = None
 
     def __post_init__(self) -> None:
@@ -66,9 +67,8 @@ class Books:
 
     def source(self, subject: str) -> SourceRow:
         """Where a writer's pen stands, to be moved."""
-        if self.sources.get(subject) is None:
-            return self.sources.add(SourceRow(subject))
-        return self.sources.edit(subject)
+        known = self.sources.get(subject) is not None
+        return self.sources.edit(subject) if known else self.sources.add(SourceRow(subject))
 
     def live(self, token: Token | None) -> LifeRow | None:
         """An incarnation that has not departed."""
@@ -82,11 +82,6 @@ class Books:
     def living_at(self, site: str) -> LifeRow | None:
         """The incarnation of a site that has not departed."""
         return next(iter(self.lives.find("site = ? AND state != 'departed'", site)), None)
-
-    def writer(self, entry: Entry) -> LifeRow:
-        """The incarnation that wrote a site's event (it lives: `table` has tested it)."""
-        assert entry.envelope is not None and entry.envelope.incarnation is not None
-        return self.lives.edit(entry.envelope.incarnation[0])
 
     def progressed(self, life: LifeRow) -> None:
         """R10: its trainer has done something since."""

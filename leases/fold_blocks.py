@@ -128,7 +128,7 @@ def started(books: Books, entry: Entry) -> str:
     void = _own(books, entry, event.epoch, event.block, event.lease, LEASED)
     if not void:
         books.move(event.epoch, event.block, "start")
-        books.progressed(books.writer(entry))
+        books.progressed(books.writer)
     return void
 
 
@@ -138,7 +138,7 @@ def completed(books: Books, entry: Entry) -> str:
     if void:
         return void
     books.move(event.epoch, event.block, "complete")
-    life, tokens = books.writer(entry), books.index().tokens(event.block)
+    life, tokens = books.writer, books.index().tokens(event.block)
     life.loss = event.loss if event.loss == event.loss else None
     life.tokens = capped(life.tokens + tokens)
     life.phase = "training"
@@ -187,7 +187,7 @@ def epoch_closed(books: Books, entry: Entry) -> str:
 def _own(books: Books, entry: Entry, epoch: int, block: int, lease: Token, state: str) -> str:
     """R3: '' where the writer's incarnation holds the block in `state` under this very lease."""
     row = books.block(epoch, block)
-    if row.state != state or row.incarnation != books.writer(entry).seq:
+    if row.state != state or row.incarnation != books.writer.seq:
         whose = "" if row.state not in UNDELIVERED else f" by incarnation {row.incarnation}"
         return f"block {epoch}:{block} is {row.state}{whose}, not {state} by the writer"
     token = books.token_of(row)

@@ -15,7 +15,7 @@ def published(books: Books, entry: Entry) -> str:
     """R1: judged as a whole; one bad block voids it, and the coordinator owes it a refusal."""
     event = cast(DeltaPublished, entry.event)
     assert entry.envelope is not None
-    life = books.writer(entry)
+    life = books.writer
     void = _delta_void(books, event, life.seq)
     first = min((block.epoch, block.block) for block in event.blocks)
     num_blocks = books.index().num_blocks

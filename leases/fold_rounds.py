@@ -131,7 +131,7 @@ def committed(books: Books, entry: Entry) -> str:
 def applied(books: Books, entry: Entry) -> str:
     """A usable version is one whose digest the site proved; a mismatch is counted, not used."""
     event = cast(VersionApplied, entry.event)
-    life, initial = books.writer(entry), "SELECT initial_digest FROM run"
+    life, initial = books.writer, "SELECT initial_digest FROM run"
     known = "SELECT parameters_digest FROM versions WHERE version = ?"
     expected = books.value(known, event.version) if event.version else books.value(initial)
     if expected != event.parameters_digest:

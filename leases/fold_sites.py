@@ -107,7 +107,7 @@ def refused(books: Books, entry: Entry) -> str:
 
 def departing(books: Books, entry: Entry) -> str:
     event = cast(SiteDeparting, entry.event)
-    life = books.writer(entry)
+    life = books.writer
     if life.state == "live":
         life.state, life.code, life.reason = "departing", event.code, event.reason
     return ""
@@ -130,7 +130,7 @@ def departed(books: Books, entry: Entry) -> str:
 
 def heartbeat(books: Books, entry: Entry) -> str:
     event = cast(Heartbeat, entry.event)
-    life = books.writer(entry)
+    life = books.writer
     if life.step != event.step:
         books.progressed(life)
     life.phase, life.step, life.tokens = event.phase, event.step, event.tokens

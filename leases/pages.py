@@ -170,9 +170,11 @@ class Pages(Generic[K, R]):
 
     def edit(self, key: K) -> R:
         """A row that is there, to change now: before the next `find` or `flush`."""
-        row = self.get(key)
-        assert row is not None
-        self._changed[key] = row
+        row = self._changed.get(key)
+        if row is None:
+            row = self.get(key)
+            assert row is not None
+            self._changed[key] = row
         return row
 
     def add(self, row: R) -> R:

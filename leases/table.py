@@ -77,7 +77,7 @@ def _judge(books: Books, entry: Entry) -> str:
     if kind not in event.by:
         return f"{event.type} may not come from {subject}"
     created = books.run.name is not None
-    if created == isinstance(event, RunCreated):
+    if created == (type(event) is RunCreated):
         return "the run exists already" if created else "the run does not exist yet"
     void = _standing(books, entry, envelope, kind, site)
     if void:
@@ -110,17 +110,17 @@ def _standing(books: Books, entry: Entry, envelope: Envelope, kind: str, site: s
     """Whether the writer may still speak: term (R5), incarnation (P4), end of the run (R15)."""
     run, event, sequence = books.run, entry.event, entry.record.sequence
     if kind == COORDINATOR:
-        if envelope.term != run.term and not isinstance(event, CoordinatorElected):
+        if envelope.term != run.term and type(event) is not CoordinatorElected:
             return f"decided in term {envelope.term}, the term is {run.term}"
         run.decision_seq, run.decision_id = sequence, envelope.id
     if run.state == "finished":
         return "the run has finished" if kind in (COORDINATOR, SITE) else ""
-    if kind != SITE or isinstance(event, SiteJoined):
+    if kind != SITE or type(event) is SiteJoined:
         return ""
     live = books.live(envelope.incarnation)
     if live is None or live.site != site:
         return f"incarnation {envelope.incarnation} of {site} does not live here and now"
-    life = books.writer(entry)
+    books.writer = life = books.lives.edit(live.seq)
     life.last_seq, life.last_term, life.last_tick = sequence, run.term, run.term_ticks
     return ""
 
