@@ -94,17 +94,9 @@ def encode(event: Event, envelope: Envelope) -> bytes:
 
 
 def read_wire(payload: bytes) -> dict[str, Any]:
-    """The payload as plain data, its envelope checked. Raises EventInvalid."""
-    wire = unpack(payload)
-    if type(wire) is not dict:
-        raise EventInvalid("the payload is not a map")
-    try:
-        good = tuple(map(type, _needed(wire))) == _NEEDED_TYPES
-    except KeyError:
-        good = False
-    if not good:
-        key = next(key for key, kind in _NEEDED.items() if type(wire.get(key)) is not kind)
-        raise EventInvalid(f"the envelope's {key!r} is missing or no {_NEEDED[key].__name__}")
+    """The payload as plain data, with all that an envelope needs. Raises EventInvalid."""
+    wire: dict[str, Any] = unpack(payload)
+    _checked(wire)
     return wire
 
 
@@ -116,8 +108,9 @@ def event_id(payload: bytes) -> str:
 def decode(record: Record) -> Entry:
     """Read a record; never raises: what cannot be read is an Entry with its problem."""
     try:
-        wire = read_wire(record.payload)
-        envelope = _envelope(wire)
+        wire = unpack(record.payload)
+        *_, data = needed = _checked(wire)
+        envelope = Envelope._make(needed[:-1] + _links(wire.get))
     except EventInvalid as error:
         return Entry(record, None, None, str(error))
     kind = EVENTS.get(envelope.type)
@@ -127,7 +120,6 @@ def decode(record: Record) -> Entry:
         text = f"{envelope.type} of schema {envelope.version}, known here is {kind.schema_version}"
         return Entry(record, envelope, None, text, newer=True)
     try:
-        data = wire["data"]
         if envelope.version < kind.schema_version:
             data = _upcast(envelope, data)
         return Entry(record, envelope, kind.__pydantic_validator__.validate_python(data))
@@ -135,7 +127,7 @@ def decode(record: Record) -> Entry:
         return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
 
 
-_NEEDED: dict[str, type] = {
+_NEEDED: dict[str, type] = {  # in the order of Envelope's fields
     "id": str,
     "type": str,
     "v": int,
@@ -149,18 +141,35 @@ _NEEDED_TYPES = tuple(_NEEDED.values())
 _needed = itemgetter(*_NEEDED)
 
 
-def _envelope(wire: dict[str, Any]) -> Envelope:
-    """The envelope of a payload whose needed fields are checked. Raises EventInvalid."""
-    name, kind, version, run, source, n, at, _ = _needed(wire)
-    optional = wire.get
+def _checked(wire: Any) -> tuple[Any, ...]:
+    """The values of an envelope's needed keys, each of its exact type. Raises EventInvalid."""
+    if type(wire) is not dict:
+        raise EventInvalid("the payload is not a map")
+    try:
+        values: tuple[Any, ...] = _needed(wire)
+        if tuple(map(type, values)) == _NEEDED_TYPES:
+            return values
+    except KeyError:
+        pass
+    key = next(key for key, kind in _NEEDED.items() if type(wire.get(key)) is not kind)
+    raise EventInvalid(f"the envelope's {key!r} is missing or no {_NEEDED[key].__name__}")
+
+
+def _links(
+    optional: Callable[[str], Any],
+) -> tuple[int | None, str | None, Token | None, Token | None]:
+    """Term, previous, incarnation and seen: by what an envelope names others."""
     term, previous = optional("term"), optional("previous")
     if term is not None and type(term) is not int:
         raise EventInvalid("the envelope's 'term' is no integer")
     if previous is not None and type(previous) is not str:
         raise EventInvalid("the envelope's 'previous' is no text")
-    incarnation = _token("incarnation", optional("incarnation"))
-    seen = _token("seen", optional("seen"))
-    return Envelope(name, kind, version, run, source, n, at, term, previous, incarnation, seen)
+    incarnation, seen = optional("incarnation"), optional("seen")
+    if incarnation is not None:
+        incarnation = _token("incarnation", incarnation)
+    if seen is not None:
+        seen = _token("seen", seen)
+    return term, previous, incarnation, seen
 
 
 def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
@@ -180,9 +189,7 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _token(key: str, value: Any) -> Token | None:
-    if value is None:
-        return None
+def _token(key: str, value: Any) -> Token:
     if type(value) is list and len(value) == 2:
         sequence, name = value
         if type(sequence) is int and 0 <= sequence <= MAX_COUNT and type(name) is str:

@@ -101,7 +101,8 @@ def _delta_void(books: Books, event: DeltaPublished, incarnation: int) -> str:
     if event.base_version > books.run.version:
         return f"is based on version {event.base_version}, which does not exist"
     undecided = books.value(
-        "SELECT seq FROM deltas WHERE incarnation = ? AND (state = 'cut' OR state = 'undecided')",
+        "SELECT seq FROM deltas WHERE incarnation = ? AND state != 'void' "
+        "AND (state = 'undecided' OR state = 'cut' OR state = 'void')",  # as in the index
         incarnation,
     )
     if undecided is not None and not event.last:

@@ -29,7 +29,7 @@ def opened(books: Books, entry: Entry) -> str:
     last, version = books.run.round, books.run.version
     if books.run.state != "running":
         return f"the run is {books.run.state}"
-    if books.value("SELECT round FROM rounds WHERE state IN ('open', 'closed')") is not None:
+    if books.value("SELECT round FROM rounds WHERE state = 'open' OR state = 'closed'") is not None:
         return f"round {last} is not over"
     if event.round != last + 1 or event.base_version != version:
         return (

@@ -136,7 +136,7 @@ class Layout(Generic[K, R]):
         keys, others = names[:num_keys], names[num_keys:]
         columns, marks = ", ".join(names), ", ".join("?" * len(names))
         updates = ", ".join(f"{name} = excluded.{name}" for name in others)
-        self.kind, self.is_single = kind, num_keys == 1
+        self.kind, self.num_keys = kind, num_keys
         self.key_of: Callable[[R], Any] = attrgetter(*keys)
         self.values: Callable[[R], tuple[Any, ...]] = attrgetter(*names)
         self.select = f"SELECT {columns} FROM {table} WHERE "
@@ -155,18 +155,18 @@ class Pages(Generic[K, R]):
 
     def __init__(self, db: sqlite3.Connection, layout: Layout[K, R]) -> None:
         self._db, self._layout = db, layout
-        self._rows: dict[K, R] = {}
+        self._rows: dict[K, R | None] = {}  # None: looked for, and not there
         self._changed: dict[K, R] = {}
 
     def get(self, key: K) -> R | None:
         """A row to look at, or None."""
-        row = self._rows.get(key)
-        if row is None:
-            arguments = (key,) if self._layout.is_single else key
-            found = self._db.execute(self._layout.one, arguments).fetchone()  # type: ignore[arg-type]
-            if found is not None:
-                row = self._rows[key] = self._layout.kind(*found)
-        return row
+        try:
+            return self._rows[key]
+        except KeyError:
+            arguments: Any = (key,) if self._layout.num_keys == 1 else key
+            found = self._db.execute(self._layout.one, arguments).fetchone()
+            row = self._rows[key] = self._layout.kind(*found) if found else None
+            return row
 
     def edit(self, key: K) -> R:
         """A row that is there, to change now: before the next `find` or `flush`."""
@@ -186,9 +186,14 @@ class Pages(Generic[K, R]):
     def find(self, where: str, *arguments: object) -> list[R]:
         """Rows to look at by a condition on the whole table, in the order of their keys."""
         self.flush()
-        sql = self._layout.select + where + self._layout.order
-        found = [self._layout.kind(*row) for row in self._db.execute(sql, arguments)]
-        return [self._rows.setdefault(self._layout.key_of(row), row) for row in found]
+        layout, rows, found = self._layout, self._rows, []
+        for values in self._db.execute(layout.select + where + layout.order, arguments):
+            key = values[0] if layout.num_keys == 1 else values[: layout.num_keys]
+            row = rows.get(key)
+            if row is None:
+                row = rows[key] = layout.kind(*values)
+            found.append(row)
+        return found
 
     def flush(self) -> None:
         """Write what has changed."""
