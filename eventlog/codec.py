@@ -109,18 +109,19 @@ def decode(record: Record) -> Entry:
     """Read a record; never raises: what cannot be read is an Entry with its problem."""
     try:
         wire = unpack(record.payload)
-        *_, data = needed = _checked(wire)
-        envelope = Envelope._make(needed[:-1] + _links(wire.get))
+        name, type_, version, run, source, n, at, data = _checked(wire)
+        links = _links(wire.get)
     except EventInvalid as error:
         return Entry(record, None, None, str(error))
-    kind = EVENTS.get(envelope.type)
+    envelope = Envelope(name, type_, version, run, source, n, at, *links)
+    kind = EVENTS.get(type_)
     if kind is None:
-        return Entry(record, envelope, None, f"unknown type {envelope.type!r}", newer=True)
-    if envelope.version > kind.schema_version:
-        text = f"{envelope.type} of schema {envelope.version}, known here is {kind.schema_version}"
+        return Entry(record, envelope, None, f"unknown type {type_!r}", newer=True)
+    if version > kind.schema_version:
+        text = f"{type_} of schema {version}, known here is {kind.schema_version}"
         return Entry(record, envelope, None, text, newer=True)
     try:
-        if envelope.version < kind.schema_version:
+        if version < kind.schema_version:
             data = _upcast(envelope, data)
         return Entry(record, envelope, kind.__pydantic_validator__.validate_python(data))
     except (ValidationError, EventInvalid) as error:

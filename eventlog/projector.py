@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 from asyncio import sleep
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -99,10 +99,19 @@ class Projection:
 
         Raises LogDamaged, before anything is written, where they do not go on from the position.
         """
+        return list(self._folding(records))
+
+    def replay(self, records: Sequence[Record]) -> None:
+        """The same, where nobody asks what became of each event: none is kept in memory."""
+        for _ in self._folding(records):
+            pass
+
+    def _folding(self, records: Sequence[Record]) -> Iterator[tuple[Entry, list[str]]]:
+        """Each event as it is folded, within a transaction that ends behind the last of them."""
         if not records:
-            return []
+            return
         self._check_order(records)
-        db, folds, folded = self.db, self.folds, []
+        db, folds = self.db, self.folds
         digest = bytes.fromhex(self.position.log_digest)
         db.execute("BEGIN IMMEDIATE")
         try:
@@ -110,7 +119,7 @@ class Projection:
                 fold.begin(db)
             for record in records:
                 entry = decode(record)
-                folded.append((entry, [fold.apply(db, entry) for fold in folds]))
+                yield entry, [fold.apply(db, entry) for fold in folds]
                 digest = extend(digest, record)
             for fold in folds:
                 fold.finish(db)
@@ -126,7 +135,6 @@ class Projection:
                 db.execute("ROLLBACK")
             raise
         self.position = position
-        return folded
 
     async def check(self, log: EventLog) -> None:
         """R19: whether the log still holds what was folded. Raises LogDamaged."""
@@ -247,7 +255,7 @@ async def run_projection(
     await projection.check(log)
     num_events = 0
     async for records in to_end(log, projection.position.sequence, subjects):
-        projection.apply(records)
+        projection.replay(records)
         num_events += len(records)
         await sleep(0)  # a long history must not keep the process from its other duties
     return num_events

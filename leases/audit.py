@@ -87,7 +87,7 @@ class Audit:
         if self.damaged:
             return
         try:
-            self._projection.apply(records)
+            self._projection.replay(records)
         except LogDamaged as error:
             self.damage(error)
 
