@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -205,9 +205,12 @@ def _folded(records: list[Record], name: str) -> View:
     return View(projection.db)
 
 
-def num_void(records: list[Record], name: str) -> int:
+def num_void(records: list[Record]) -> int:
     """Events of a log without effect."""
-    with Projection(":memory:", [LeaseTable()], name) as projection:
+    with Projection(":memory:", [LeaseTable()], run_of(records)) as projection:
         return sum(bool(said[0]) for _, said in projection.apply(records))
 
 
+def run_of(records: Sequence[Record]) -> str:
+    """The run that a log is of."""
+    return str(unpack(records[0].payload)["run"])
