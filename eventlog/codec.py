@@ -69,7 +69,7 @@ def pack(value: Any) -> bytes:
 def unpack(data: bytes) -> Any:
     """Plain data from msgpack. Raises EventInvalid."""
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=True)
+        return msgpack.unpackb(data)  # text is text, and keys of maps are text or bytes
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise EventInvalid(f"not msgpack: {error}") from error
 
@@ -123,7 +123,7 @@ def decode(record: Record) -> Entry:
     try:
         if version < kind.schema_version:
             data = _upcast(envelope, data)
-        return Entry(record, envelope, kind.__pydantic_validator__.validate_python(data))
+        return Entry(record, envelope, _READ[type_](data))
     except (ValidationError, EventInvalid) as error:
         return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
 
@@ -137,6 +137,9 @@ _NEEDED: dict[str, type] = {  # in the order of Envelope's fields
     "n": int,
     "at": float,
     "data": dict,
+}
+_READ: dict[str, Callable[[Any], Event]] = {  # what `model_validate` calls
+    name: kind.__pydantic_validator__.validate_python for name, kind in EVENTS.items()
 }
 _NEEDED_TYPES = tuple(_NEEDED.values())
 _needed = itemgetter(*_NEEDED)

@@ -67,8 +67,7 @@ class Books:
 
     def source(self, subject: str) -> SourceRow:
         """Where a writer's pen stands, to be moved."""
-        known = self.sources.get(subject) is not None
-        return self.sources.edit(subject) if known else self.sources.add(SourceRow(subject))
+        return self.sources.get(subject) or self.sources.add(SourceRow(subject))
 
     def live(self, token: Token | None) -> LifeRow | None:
         """An incarnation that has not departed."""
@@ -101,7 +100,7 @@ class Books:
         )
 
     def block(self, epoch: int, block: int) -> BlockRow:
-        """A block to look at; an untouched one is available."""
+        """A block; an untouched one is available, and not to be changed."""
         return self.blocks.get((epoch, block)) or BlockRow(epoch, block, AVAILABLE)
 
     def held(self, incarnation: int) -> list[BlockRow]:
@@ -119,9 +118,8 @@ class Books:
 
     def ensure_epoch(self, epoch: int) -> EpochRow:
         """The epoch's counts, to change."""
-        if self.epochs.get(epoch) is None:
-            return self.epochs.add(EpochRow(epoch, self.index().num_blocks))
-        return self.epochs.edit(epoch)
+        found = self.epochs.get(epoch)
+        return found or self.epochs.add(EpochRow(epoch, self.index().num_blocks))
 
     # -- moves of blocks --------------------------------------------------------------------------
 
@@ -132,14 +130,12 @@ class Books:
         counts.granted += 1
         self._outstanding(counts, block, +1)
 
-    def move(self, epoch: int, block: int, move: str) -> None:
+    def move(self, row: BlockRow, move: str) -> None:
         """A move that keeps the holder: start, complete."""
-        row = self.blocks.edit((epoch, block))
         row.state = _after(row, move)
 
-    def deliver(self, epoch: int, block: int, delta: int) -> None:
+    def deliver(self, row: BlockRow, delta: int) -> None:
         """trained -> delivered: the block moves from the incarnation to the delta (R4)."""
-        row = self.blocks.edit((epoch, block))
         row.state = _after(row, "deliver")
         row.incarnation, row.delta = None, delta
 
@@ -171,13 +167,12 @@ class Books:
     def _moved(self, epoch: int, block: int, move: str) -> tuple[BlockRow, EpochRow]:
         """The block behind its move, and its epoch's counts. The first move makes its row, and
         may leave the epoch's cursor behind; a later one from available takes a freed block."""
-        key, counts = (epoch, block), self.ensure_epoch(epoch)
-        if self.blocks.get(key) is None:
-            row = self.blocks.add(BlockRow(epoch, block, _after(BlockRow(*key, AVAILABLE), move)))
+        row, counts = self.blocks.get((epoch, block)), self.ensure_epoch(epoch)
+        if row is None:
+            row = self.blocks.add(BlockRow(epoch, block, AVAILABLE))
             self._advance(counts)
-            return row, counts
-        row = self.blocks.edit(key)
-        counts.freed -= row.state == AVAILABLE
+        else:
+            counts.freed -= row.state == AVAILABLE
         row.state = _after(row, move)
         return row, counts
 

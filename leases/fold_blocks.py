@@ -36,7 +36,7 @@ def granted(books: Books, entry: Entry) -> str:
         return void
     if books.run.state != "running":
         return f"the run is {books.run.state}"
-    if books.lives.edit(event.incarnation[0]).state != "live":
+    if books.lives.known(event.incarnation[0]).state != "live":
         return f"{event.site} is departing"
     if books.scope is None and event.epoch and not _exhausted(books, event.epoch - 1):
         return f"epoch {event.epoch - 1} still has blocks available"
@@ -125,19 +125,21 @@ def reclaimed(books: Books, entry: Entry) -> str:
 
 def started(books: Books, entry: Entry) -> str:
     event = cast(BlockStarted, entry.event)
-    void = _own(books, entry, event.epoch, event.block, event.lease, LEASED)
+    row = books.block(event.epoch, event.block)
+    void = _own(books, row, event.lease, LEASED)
     if not void:
-        books.move(event.epoch, event.block, "start")
+        books.move(row, "start")
         books.progressed(books.writer)
     return void
 
 
 def completed(books: Books, entry: Entry) -> str:
     event = cast(BlockCompleted, entry.event)
-    void = _own(books, entry, event.epoch, event.block, event.lease, TRAINING)
+    row = books.block(event.epoch, event.block)
+    void = _own(books, row, event.lease, TRAINING)
     if void:
         return void
-    books.move(event.epoch, event.block, "complete")
+    books.move(row, "complete")
     life, tokens = books.writer, books.index().tokens(event.block)
     life.loss = event.loss if event.loss == event.loss else None
     life.tokens = capped(life.tokens + tokens)
@@ -180,18 +182,18 @@ def epoch_closed(books: Books, entry: Entry) -> str:
     found = (counts.blocks, counts.merged_tokens, counts.quarantined)
     if said != found:
         return f"says {said}, it is {found}"
-    books.epochs.edit(event.epoch).closed_seq = entry.record.sequence
+    counts.closed_seq = entry.record.sequence
     return ""
 
 
-def _own(books: Books, entry: Entry, epoch: int, block: int, lease: Token, state: str) -> str:
+def _own(books: Books, row: BlockRow, lease: Token, state: str) -> str:
     """R3: '' where the writer's incarnation holds the block in `state` under this very lease."""
-    row = books.block(epoch, block)
+    name = f"block {row.epoch}:{row.block}"
     if row.state != state or row.incarnation != books.writer.seq:
         whose = "" if row.state not in UNDELIVERED else f" by incarnation {row.incarnation}"
-        return f"block {epoch}:{block} is {row.state}{whose}, not {state} by the writer"
+        return f"{name} is {row.state}{whose}, not {state} by the writer"
     token = books.token_of(row)
-    return "" if token == lease else f"lease {lease} of block {epoch}:{block} is not {token}"
+    return "" if token == lease else f"lease {lease} of {name} is not {token}"
 
 
 def _exhausted(books: Books, epoch: int) -> bool:

@@ -56,8 +56,8 @@ def published(books: Books, entry: Entry) -> str:
             ],
         )
         return void
-    for block in event.blocks:
-        books.deliver(block.epoch, block.block, entry.record.sequence)
+    for one in event.blocks:
+        books.deliver(books.block(one.epoch, one.block), entry.record.sequence)
     books.progressed(life)
     return ""
 
@@ -93,7 +93,7 @@ def refused(books: Books, entry: Entry) -> str:
         (event.reason, entry.record.sequence if event.values else None, event.delta[0]),
     )
     if event.values:
-        books.lives.edit(incarnation).refusals += 1
+        books.lives.known(incarnation).refusals += 1
     return ""
 
 

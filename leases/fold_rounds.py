@@ -198,7 +198,7 @@ def _merge_blocks(books: Books, round_: int) -> float | None:
     for delta, incarnation in cut:
         held = books.held_by_delta(delta)
         tokens = sum([books.merge(row) for row in held])
-        life = books.lives.edit(incarnation)
+        life = books.lives.known(incarnation)
         life.merged_blocks += len(held)
         life.merged_tokens += tokens
         life.refusals = 0

@@ -26,7 +26,7 @@ def drain(books: Books, entry: Entry) -> str:
     life = books.living_at(event.site)
     if life is None or life.state != "live":
         return "" if books.scope not in (None, event.site) else f"no live site {event.site}"
-    books.lives.edit(life.seq).drain = 1
+    life.drain = 1
     return ""
 
 
@@ -119,7 +119,7 @@ def departed(books: Books, entry: Entry) -> str:
     void = books.not_of(event.site, event.incarnation)
     if void:
         return void
-    life = books.lives.edit(event.incarnation[0])
+    life = books.lives.known(event.incarnation[0])
     books.free(books.held(life.seq), "reclaim")
     life.state, life.code, life.reason = "departed", event.code, event.reason
     life.departed_seq = entry.record.sequence

@@ -149,42 +149,39 @@ class Layout(Generic[K, R]):
 
 
 class Pages(Generic[K, R]):
-    """The rows of one table that the transaction has touched."""
+    """The rows of one table that the transaction has touched. A row that was handed out may be
+    changed until the table's next `find` or `flush`, which write it."""
 
-    __slots__ = ("_changed", "_db", "_layout", "_rows")
+    __slots__ = ("_db", "_layout", "_out", "_rows")
 
     def __init__(self, db: sqlite3.Connection, layout: Layout[K, R]) -> None:
         self._db, self._layout = db, layout
         self._rows: dict[K, R | None] = {}  # None: looked for, and not there
-        self._changed: dict[K, R] = {}
+        self._out: dict[K, R] = {}  # handed out since they were last written
 
     def get(self, key: K) -> R | None:
-        """A row to look at, or None."""
-        try:
-            return self._rows[key]
-        except KeyError:
-            arguments: Any = (key,) if self._layout.num_keys == 1 else key
-            found = self._db.execute(self._layout.one, arguments).fetchone()
-            row = self._rows[key] = self._layout.kind(*found) if found else None
-            return row
-
-    def edit(self, key: K) -> R:
-        """A row that is there, to change now: before the next `find` or `flush`."""
-        row = self._changed.get(key)
+        """A row, or None where there is none."""
+        row = self._out.get(key)
         if row is None:
-            row = self.get(key)
-            assert row is not None
-            self._changed[key] = row
+            row = self._rows[key] if key in self._rows else self._read(key)
+            if row is not None:
+                self._out[key] = row
+        return row
+
+    def known(self, key: K) -> R:
+        """A row that is there."""
+        row = self.get(key)
+        assert row is not None
         return row
 
     def add(self, row: R) -> R:
-        """A new row, likewise."""
+        """A new row."""
         key = self._layout.key_of(row)
-        self._rows[key] = self._changed[key] = row
+        self._rows[key] = self._out[key] = row
         return row
 
     def find(self, where: str, *arguments: object) -> list[R]:
-        """Rows to look at by a condition on the whole table, in the order of their keys."""
+        """Rows by a condition on the whole table, in the order of their keys."""
         self.flush()
         layout, rows, found = self._layout, self._rows, []
         for values in self._db.execute(layout.select + where + layout.order, arguments):
@@ -192,16 +189,22 @@ class Pages(Generic[K, R]):
             row = rows.get(key)
             if row is None:
                 row = rows[key] = layout.kind(*values)
+            self._out[key] = row
             found.append(row)
         return found
 
     def flush(self) -> None:
-        """Write what has changed."""
-        if self._changed:
-            self._db.executemany(
-                self._layout.write, map(self._layout.values, self._changed.values())
-            )
-            self._changed.clear()
+        """Write what was handed out."""
+        if self._out:
+            layout = self._layout
+            self._db.executemany(layout.write, map(layout.values, self._out.values()))
+            self._out.clear()
+
+    def _read(self, key: K) -> R | None:
+        arguments: Any = (key,) if self._layout.num_keys == 1 else key
+        found = self._db.execute(self._layout.one, arguments).fetchone()
+        row = self._rows[key] = self._layout.kind(*found) if found else None
+        return row
 
 
 SOURCES: Layout[str, SourceRow] = Layout("sources", SourceRow)

@@ -120,8 +120,8 @@ def _standing(books: Books, entry: Entry, envelope: Envelope, kind: str, site: s
     live = books.live(envelope.incarnation)
     if live is None or live.site != site:
         return f"incarnation {envelope.incarnation} of {site} does not live here and now"
-    books.writer = life = books.lives.edit(live.seq)
-    life.last_seq, life.last_term, life.last_tick = sequence, run.term, run.term_ticks
+    live.last_seq, live.last_term, live.last_tick = sequence, run.term, run.term_ticks
+    books.writer = live
     return ""
 
 
