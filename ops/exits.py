@@ -55,6 +55,7 @@ CODES = {
     "NoBlobs": USAGE,
     "NonFinite": INVALID,
     "NotLoaded": INVALID,
+    "PeerMissing": INVALID,
     "RequestVoid": USAGE,
     "RunExists": USAGE,
     "ScenarioInvalid": USAGE,

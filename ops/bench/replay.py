@@ -13,12 +13,14 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from eventlog.chain import Record
+from eventlog.errors import AtollError
 from eventlog.export import write_export
 from ops.bench import history, peers
 from ops.bench.measure import Measure, Progress, Report, at_least, at_most, measured
@@ -52,8 +54,17 @@ class _Rates:
     library: list[float] = field(default_factory=list)
 
 
+class PeerMissing(AtollError):
+    """The library to compare with is not installed."""
+
+
 def run(quick: bool, progress: Progress) -> Report:
-    """See `ops.commands.bench`."""
+    """See `ops.commands.bench`. Raises PeerMissing."""
+    if find_spec("eventsourcing") is None:
+        raise PeerMissing(
+            "this benchmark compares with the eventsourcing library: install the extra `bench` "
+            "(pip install atoll[bench])"
+        )
     sizes = QUICK if quick else FULL
     parts = 4 + sizes.runs
     progress("simulating a run", 0, parts)

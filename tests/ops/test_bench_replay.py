@@ -14,10 +14,10 @@ import pytest
 from eventlog.chain import Record
 from eventlog.codec import decode
 from leases.audit import Audit
+from ops import exits
+from ops.bench import replay
 from ops.bench.history import num_void, paper, retold, run_of, simulated
 from ops.cli import run
-
-pytest.importorskip("eventsourcing", reason="the peer of the benchmark: pip install 'atoll[bench]'")
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +76,9 @@ def test_the_quick_benchmark_prints_the_documented_object(
     assert measures["events per second"]["ratio"] is None
     assert measures["audit memory"]["against_value"] == 500
     assert measures["fold"]["value"] == measures["eventsourcing"]["value"]
+
+
+def test_a_missing_peer_is_named_with_its_extra(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(replay, "find_spec", lambda name: None)
+    assert run(["bench", "replay", "--quick"]) == exits.INVALID
+    assert "atoll[bench]" in capsys.readouterr().err
