@@ -32,7 +32,14 @@ def goal(config: RunConfig, index: BlockIndex) -> Goal:
 
 def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
     """Configuration and blocks of the folded run. Only after RunCreated."""
-    return _settings(*db.execute("SELECT config, data FROM run").fetchone())
+    return parsed(*db.execute("SELECT config, data FROM run").fetchone())
+
+
+@lru_cache(maxsize=16)
+def parsed(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
+    """Configuration and blocks from what the run's row holds."""
+    known = RunConfig.model_validate(unpack(config))
+    return known, BlockIndex(known.seed, DataShape.model_validate(unpack(data)))
 
 
 def target_reached(db: sqlite3.Connection) -> bool:
@@ -59,9 +66,3 @@ def share_done(
         quota_tokens = config.blocks_per_round * index.block_tokens
         return min(1.0, (version + own_tokens / quota_tokens) / aim.rounds)
     return min(1.0, (merged_tokens + own_tokens) / (aim.tokens or 1))
-
-
-@lru_cache(maxsize=8)
-def _settings(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
-    parsed = RunConfig.model_validate(unpack(config))
-    return parsed, BlockIndex(parsed.seed, DataShape.model_validate(unpack(data)))

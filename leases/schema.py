@@ -55,6 +55,7 @@ CREATE TABLE incarnations (
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
 CREATE INDEX incarnations_site ON incarnations (site, seq);
+CREATE INDEX incarnations_backoff ON incarnations (backoff_until) WHERE backoff_until > 0;
 CREATE TABLE epochs (
     epoch INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, cursor INTEGER NOT NULL DEFAULT 0,
     freed INTEGER NOT NULL DEFAULT 0, granted INTEGER NOT NULL DEFAULT 0,
@@ -63,6 +64,7 @@ CREATE TABLE epochs (
     stolen INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
     merged_tokens INTEGER NOT NULL DEFAULT 0, closed_seq INTEGER
 );
+CREATE INDEX epochs_open ON epochs (epoch) WHERE closed_seq IS NULL;
 CREATE TABLE leases (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, incarnation INTEGER NOT NULL);
 CREATE TABLE blocks (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, state TEXT NOT NULL,
@@ -99,6 +101,7 @@ CREATE INDEX deltas_open ON deltas (state, seq)
     WHERE state = 'undecided' OR state = 'cut' OR state = 'void';
 CREATE INDEX deltas_owed ON deltas (incarnation, seq)
     WHERE state = 'undecided' OR state = 'cut' OR state = 'void';
+CREATE INDEX deltas_spoiled ON deltas (incarnation, seq) WHERE spoiled_seq IS NOT NULL;
 CREATE INDEX deltas_round ON deltas (round) WHERE round IS NOT NULL;
 CREATE TABLE void_blocks (
     delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,
