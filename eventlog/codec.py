@@ -8,6 +8,7 @@ new schema version with an upcaster from the one before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -109,24 +110,28 @@ def decode(record: Record) -> Entry:
     """Read a record; never raises: what cannot be read is an Entry with its problem."""
     try:
         wire = unpack(record.payload)
-        name, type_, version, run, source, n, at, data = _checked(wire)
-        links = _links(wire.get)
+        needed = _checked(wire)
+        envelope = _envelope(needed[:-1] + _links(wire.get))
     except EventInvalid as error:
         return Entry(record, None, None, str(error))
-    envelope = Envelope(name, type_, version, run, source, n, at, *links)
-    kind = EVENTS.get(type_)
+    name, version, data = envelope.type, envelope.version, needed[-1]
+    kind = EVENTS.get(name)
     if kind is None:
-        return Entry(record, envelope, None, f"unknown type {type_!r}", newer=True)
+        return Entry(record, envelope, None, f"unknown type {name!r}", newer=True)
     if version > kind.schema_version:
-        text = f"{type_} of schema {version}, known here is {kind.schema_version}"
+        text = f"{name} of schema {version}, known here is {kind.schema_version}"
         return Entry(record, envelope, None, text, newer=True)
     try:
         if version < kind.schema_version:
             data = _upcast(envelope, data)
-        return Entry(record, envelope, _READ[type_](data))
+        return _entry((record, envelope, _READ[name](data), "", False))
     except (ValidationError, EventInvalid) as error:
-        return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
+        return Entry(record, envelope, None, f"{name}: {_first(error)}")
 
+
+# From the tuple of all fields, without the detour through a constructor: a log has many records.
+_envelope: Callable[[tuple[Any, ...]], Envelope] = partial(tuple.__new__, Envelope)
+_entry: Callable[[tuple[Any, ...]], Entry] = partial(tuple.__new__, Entry)
 
 _NEEDED: dict[str, type] = {  # in the order of Envelope's fields
     "id": str,

@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 from asyncio import sleep
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -99,15 +99,15 @@ class Projection:
 
         Raises LogDamaged, before anything is written, where they do not go on from the position.
         """
-        return list(self._folding(records))
+        folded: Folded = []
+        self._fold(records, folded)
+        return folded
 
     def replay(self, records: Sequence[Record]) -> None:
         """The same, where nobody asks what became of each event: none is kept in memory."""
-        for _ in self._folding(records):
-            pass
+        self._fold(records, None)
 
-    def _folding(self, records: Sequence[Record]) -> Iterator[tuple[Entry, list[str]]]:
-        """Each event as it is folded, within a transaction that ends behind the last of them."""
+    def _fold(self, records: Sequence[Record], folded: Folded | None) -> None:
         if not records:
             return
         self._check_order(records)
@@ -119,7 +119,9 @@ class Projection:
                 fold.begin(db)
             for record in records:
                 entry = decode(record)
-                yield entry, [fold.apply(db, entry) for fold in folds]
+                said = [fold.apply(db, entry) for fold in folds]
+                if folded is not None:
+                    folded.append((entry, said))
                 digest = extend(digest, record)
             for fold in folds:
                 fold.finish(db)

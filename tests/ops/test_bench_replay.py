@@ -75,7 +75,7 @@ def test_the_quick_benchmark_prints_the_documented_object(
             assert one["ratio"] == one["value"] / one["against_value"]
     assert measures["events per second"]["ratio"] is None
     assert measures["audit memory"]["against_value"] == 500
-    assert measures["fold"]["value"] == measures["eventsourcing"]["value"]
+    assert measures["events per second"]["value"] == measures["eventsourcing"]["value"]
 
 
 def test_a_missing_peer_is_named_with_its_extra(monkeypatch, capsys) -> None:
