@@ -32,7 +32,7 @@ from eventlog.errors import LogDamaged
 from eventlog.projector import Projection
 from leases import verdicts
 from leases.anchors import violation
-from leases.findings import EpochCount, Findings, Share, Violation, Void
+from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
 from leases.life import Life
 from leases.table import LeaseTable
 from leases.verdicts import Judge
@@ -56,11 +56,17 @@ class _Both:
         self._table.begin(db)
 
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
+        """What the table holds back is written wherever the judge, or a life, reads its rows."""
         before = self._life.look(db) if self._life else ""
+        reads = self._judge.reads(entry)
+        if reads:
+            self._table.finish(db)
+        self._judge.weigh(db, entry)
         void = self._table.apply(db, entry)
+        if reads or self._life:
+            self._table.finish(db)
         self._judge.see(db, entry, void)
         if self._life:
-            self._table.finish(db)  # the life of a block is read from the tables
             self._life.note(db, entry, void, before)
         return void
 
@@ -95,7 +101,7 @@ class Audit:
         """The log is not what was written from `error.sequence` on: the findings end before it."""
         self.damaged = True
         db = self._projection.db
-        violation(db, "P3", rule, error.sequence, error.what)
+        violation(db, "P3", rule, error.sequence, error.what, "the log as it was written")
 
     @property
     def anchored_through(self) -> int:
@@ -120,16 +126,28 @@ class Audit:
             violations=self._violations(),
             void=[Void(*row) for row in self._rows("SELECT * FROM audit_void ORDER BY sequence")],
             shares=self._shares(),
+            departures=[
+                Departure(*row) for row in self._rows("SELECT * FROM audit_departures ORDER BY seq")
+            ],
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )
+
+    def refusals(self) -> list[Refusal]:
+        """Refused deltas whose cause the log cannot show: for a deep audit."""
+        rows = self._rows(
+            "SELECT d.seq, d.code, b.norm FROM audit_deltas d LEFT JOIN audit_bounds b "
+            "ON b.delta = d.seq WHERE d.code IN ('blob', 'form', 'nonfinite', 'outlier') "
+            "ORDER BY d.seq"
+        )
+        return [Refusal(*row) for row in rows]
 
     def close(self) -> None:
         """Close the database."""
         self._projection.close()
 
     def _violations(self) -> list[Violation]:
-        columns = "promise, rule, sequence, what"
+        columns = "promise, rule, sequence, what, expected, site, block"
         rows = self._rows(f"SELECT {columns} FROM audit_violations ORDER BY sequence, rowid")
         return [Violation(*row) for row in rows] or self._disagreements()
 
@@ -147,7 +165,7 @@ class Audit:
             theirs = tuple(row[name] for name in names)
             if mine != theirs:
                 what = f"epoch {one.epoch}: counted {names} are {mine}, in the lease table {theirs}"
-                found.append(Violation("P1", "R1", last, what))
+                found.append(Violation("P1", "R1", last, what, "equal counts"))
         return found
 
     def _epochs(self) -> list[EpochCount]:
@@ -194,6 +212,8 @@ class Audit:
                 counts.get("merged", 0),
                 counts.get("stolen", 0),
                 {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)},
+                counts.get("unstarted", 0),
+                counts.get("started", 0),
             )
             for site, counts in sites.items()
         ]

@@ -13,7 +13,10 @@ from ops.output import Meter, json_option, print_json
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torch is loaded
 
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
-BENCHES: dict[str, str] = {"replay": "ops.bench.replay"}
+BENCHES: dict[str, str] = {
+    "failover": "ops.bench.failover",
+    "replay": "ops.bench.replay",
+}
 
 
 @click.command()
