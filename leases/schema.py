@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _TABLES = """
 CREATE TABLE run (

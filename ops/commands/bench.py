@@ -17,6 +17,7 @@ BENCHES: dict[str, str] = {
     "churn": "ops.bench.churn",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
+    "replay": "ops.bench.replay",
 }
 
 

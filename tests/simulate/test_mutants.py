@@ -18,8 +18,8 @@ ROOMS = ("eventlog", "leases", "outer", "sitehub", "ops")
 MUTANTS = {
     "what a departed site held is not given back": (
         "leases/fold_sites.py",
-        'books.free([(e, b) for e, b, _ in books.held(seq)], "reclaim", "reclaimed")',
-        "books.held(seq)",
+        'books.free(books.held(life.seq), "reclaim")',
+        "books.held(life.seq)",
         2,
     ),
     "refused progress stays in the local model": (
