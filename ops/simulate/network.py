@@ -23,6 +23,7 @@ TIMEOUT_S = 2.0  # after which an append without an answer is given up
 NOTICE_S = 5.0  # within which a connected reader notices that the log went back
 REPULL_S = 1.0  # after which a reader asks again for what did not come
 ANY = ""
+NEAR = 64  # records behind the end, up to which a reader looks at each
 DELIVERIES = ("lost", "delayed", "duplicated", "reordered")
 
 
@@ -34,30 +35,40 @@ class History(MemoryLog):
         self.on_stored: Callable[[list[Record]], None] = lambda _: None
         self.generation = 0  # how often the log went back, or was restored
         self.restored: list[Record] | None = None  # what a log that went back had held
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # readers by what they read
+        self._readers: dict[str, dict[Reader, None]] = {}  # by what they read, as they came
 
     def _store(self, records: list[Record]) -> None:
         super()._store(records)
         self.on_stored(records)
         for subject in {record.subject: None for record in records}:
-            self._notify(subject)
+            self._wake_readers(subject, ANY)
 
     def all(self) -> list[Record]:
         """Every record, in order."""
         return list(self._records)
 
-    async def news(self, subjects: Sequence[str] | None) -> None:
-        """Wait until there may be something new on these subjects (None: on any)."""
-        future = asyncio.get_running_loop().create_future()
-        for subject in subjects or (ANY,):
-            self._waiting.setdefault(subject, []).append(future)
-        await future
+    def attach(self, reader: Reader) -> None:
+        """Tell a reader of news from now on."""
+        for subject in reader.subjects or (ANY,):
+            self._readers.setdefault(subject, {})[reader] = None
 
-    def _notify(self, *subjects: str) -> None:
-        for subject in (*subjects, ANY):
-            for future in self._waiting.pop(subject, ()):
-                if not future.done():
-                    future.set_result(None)
+    def detach(self, reader: Reader) -> None:
+        """It reads no more."""
+        for subject in reader.subjects or (ANY,):
+            self._readers[subject].pop(reader, None)
+
+    def _wake_readers(self, *subjects: str) -> None:
+        for subject in subjects:
+            for reader in self._readers.get(subject, ()):
+                reader.wake()
+
+    def since(self, after: int, subjects: frozenset[str] | None) -> list[Record]:
+        """What a reader at a position has not read, a batch of it."""
+        if len(self._records) - after > NEAR:
+            wanted = None if subjects is None else sorted(subjects)
+            return self._load(self._index.select(after, wanted, FOLLOW_BATCH))
+        rest = self._records[after:]
+        return rest if subjects is None else [one for one in rest if one.subject in subjects]
 
     def last_of(self, subject: str) -> int:
         """The subject's last sequence."""
@@ -70,7 +81,32 @@ class History(MemoryLog):
         for record in self._records:
             self._index.add(record.subject)
         self.generation += 1
-        self._notify(*list(self._waiting))
+        self._wake_readers(*self._readers)
+
+
+class Reader:
+    """A follower's place in the queue for news: told at once, or remembered until it asks."""
+
+    __slots__ = ("_future", "_news", "subjects")
+
+    def __init__(self, subjects: frozenset[str] | None) -> None:
+        self.subjects = subjects
+        self._news = True
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self._news = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def news(self) -> None:
+        """Return when there may be something that was not there at the last return."""
+        if not self._news:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+            self._future = None
+        self._news = False
 
 
 class Network:
@@ -143,11 +179,15 @@ class Client:
                 self._net.injected["append sent twice"] += 1
                 late_s = self._net.chance.uniform(0.0, 2 * TIMEOUT_S)
                 self._loop.outside(late_s, self._arrive, *message[:3], None)
+        patience = self._loop.call_later(TIMEOUT_S, self._give_up, answer)
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await answer
-        except TimeoutError:
-            raise LogUnavailable(f"no answer to an append of {self.name}") from None
+            return await answer
+        finally:
+            patience.cancel()
+
+    def _give_up(self, answer: asyncio.Future[int]) -> None:
+        if not answer.done():
+            answer.set_exception(LogUnavailable(f"no answer to an append of {self.name}"))
 
     def _arrive(
         self, subject: str, payloads: list[bytes], expected: int, answer: asyncio.Future[int] | None
@@ -183,34 +223,40 @@ class Client:
         self, after: int, *, subjects: Sequence[str] | None = None
     ) -> AsyncIterator[list[Record]]:
         """See `EventLog.follow`: a puller that repairs what the network does to its messages."""
+        wanted = None if subjects is None else frozenset(subjects)
+        reader, history = Reader(wanted), self._history
         generation = -1  # a reader looks where it stands whenever it begins, or begins again
-        while True:
-            while self.dead or self.is_cut():
-                await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
-            if generation != self._history.generation:
-                generation = self._history.generation
-                self._check(after)
-            sent = await self._history.read(after, subjects=subjects, limit=FOLLOW_BATCH)
-            if not sent:
-                await self._history.news(subjects)
-                continue
-            raw, late_s = self._transmit(list(enumerate(sent)))
-            await asyncio.sleep(late_s)
-            if self.is_cut() or self.dead or generation != self._history.generation:
-                continue
-            got = _in_order(raw)
-            if got:
-                after = got[-1].sequence
-                self.seen = max(self.seen, after)
-                yield got
-            if len(got) < len(sent):
-                await asyncio.sleep(REPULL_S)
+        history.attach(reader)
+        try:
+            while True:
+                while self.dead or self.is_cut():
+                    await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
+                if generation != history.generation:
+                    generation = history.generation
+                    self._check(after)
+                sent = history.since(after, wanted)
+                if not sent:
+                    await reader.news()
+                    continue
+                got, late_s = self._transmit(sent)
+                await asyncio.sleep(late_s)
+                if self.is_cut() or self.dead or generation != history.generation:
+                    continue
+                if got:
+                    after = got[-1].sequence
+                    self.seen = max(self.seen, after)
+                    yield got
+                if len(got) < len(sent):
+                    await asyncio.sleep(REPULL_S)
+        finally:
+            history.detach(reader)
 
-    def _transmit(
-        self, messages: list[tuple[int, Record]]
-    ) -> tuple[list[tuple[int, Record]], float]:
-        """What the network makes of numbered messages, and how late they come."""
+    def _transmit(self, sent: list[Record]) -> tuple[list[Record], float]:
+        """What comes of messages through the network, in order, and how late."""
         chance, now, late_s = self._net.chance, self._loop.time(), self._net.delay_s()
+        if not any(now < until for until in self.trouble.values()):
+            return sent, late_s
+        messages = list(enumerate(sent))
         for kind in DELIVERIES:
             if now >= self.trouble.get(kind, 0.0) or chance.random() < 0.3:
                 continue
@@ -225,7 +271,7 @@ class Client:
                 messages = [*messages, chance.choice(messages)]
             else:
                 chance.shuffle(messages)
-        return messages, late_s
+        return _in_order(messages), late_s
 
     def _check(self, position: int) -> None:
         """R19, as a reader finds it when it comes back to a broker that was restored."""
