@@ -26,6 +26,8 @@ def befall(world: World, fault: Fault) -> None:
     else:
         whom = _pick(world.sites, fault)
     kind = fault.kind.removeprefix("coordinator ")
+    if whom is not None:
+        whom.trouble(fault.duration_s)
     if whom is not None or kind in _OF_ALL:
         _HARM[kind](world, whom, fault)
 

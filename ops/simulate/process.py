@@ -21,7 +21,7 @@ from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.table import LeaseTable
 from ops.simulate.loop import Process
-from ops.simulate.network import Client
+from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
 from ops.simulate.trainers import Bench, SimHandover
 from outer.coordinator import Coordinator
@@ -48,6 +48,7 @@ class Machine:
         self.task: asyncio.Task[int | None] | None = None
         self.restart_s: float | None = RETRY_S
         self.damaged: int | None = None  # the sequence it named when it stopped (R19)
+        self.troubled_s = 0.0  # until when faults, or a start, may keep it from what it is to do
 
     @property
     def gone(self) -> bool:
@@ -73,8 +74,14 @@ class Machine:
             return
         self.client = Client(self.world.network, self.name)
         self.process = Process(self.name)
+        self.trouble(self.world.scenario.config.lease_s)
         self.task = self.process.spawn(self.life())
         self.task.add_done_callback(self._ended)
+
+    def trouble(self, seconds: float) -> None:
+        """For so long, and as long again as it takes to recover, nothing is expected of it."""
+        patience_s = TIMEOUT_S + self.world.scenario.config.lease_s
+        self.troubled_s = max(self.troubled_s, self.world.loop.time() + seconds + patience_s)
 
     def kill(self, restart_s: float | None) -> None:
         """SIGKILL: nothing it does from here on reaches anybody."""

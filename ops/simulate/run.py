@@ -118,6 +118,7 @@ def simulate(
                 world.violated("P2", str(error))
             virtual_s = loop.time()
             loop.run_until_complete(_end(world))
+            world.watcher.compare_rows()
             if not world.watcher.broken:
                 loop.run_until_complete(_again(world, Path(folder)))
             loop.run_until_complete(loop.shutdown_asyncgens())
@@ -196,7 +197,7 @@ def _outcome(
     world: World, name: str, seed: int, plan: list[Fault], virtual_s: float, seconds: float
 ) -> Outcome:
     watcher = world.watcher
-    found, run = watcher.audit.result(), watcher.view.run()
+    found, run, counts = watcher.audit.result(), watcher.view.run(), watcher.referee.ledger.counts
     outcome = Outcome(
         scenario=name,
         seed=seed,
@@ -208,10 +209,10 @@ def _outcome(
         tokens=run.merged_tokens,
         blocks_granted=found.blocks_granted,
         blocks_reclaimed=found.blocks_reclaimed,
-        reclaimed_unstarted=watcher.reclaimed_unstarted,
-        reclaimed_started=watcher.reclaimed_started,
+        reclaimed_unstarted=counts["reclaimed unstarted"],
+        reclaimed_started=counts["reclaimed started"],
         blocks_stolen=found.blocks_stolen,
-        departures=watcher.departures,
+        departures=watcher.referee.departures,
         faults=dict(sorted(world.network.injected.items())),
         log_digest=found.log_digest,
         model_digest=found.model_digest,

@@ -46,7 +46,11 @@ class World:
         self.network.latency_s = scenario.latency_s
         self.blobs: dict[str, bytes] = {}
         self.watcher = Watcher(
-            self.run, scenario.num_numbers, scenario.num_blocks, scenario.check_every
+            self.run,
+            scenario.num_numbers,
+            scenario.num_blocks,
+            scenario.check_every,
+            self._speaks,
         )
         self.over = False
         self.pending = 0  # restarts that are due
@@ -141,7 +145,7 @@ class World:
 
     def finished(self) -> bool:
         """Whether the run has reached its end."""
-        return self.watcher.view.run().state == "finished"
+        return self.watcher.finished
 
     def machines(self) -> Sequence[Machine]:
         """Every machine there is."""
@@ -169,6 +173,11 @@ class World:
             action()
 
         self.loop.outside(delay_s, act)
+
+    def _speaks(self, site: str, since_s: float) -> bool:
+        """Whether the site's one hub has run on, undisturbed, since then."""
+        alive = [one for one in (*self.sites, *self.twins) if one.name == site and one.alive]
+        return len(alive) == 1 and alive[0].troubled_s < since_s
 
     def found_damage(self, machine: Machine, error: LogDamaged) -> None:
         """R19: somebody stopped and named a sequence. Only right when the log did go back."""
