@@ -10,6 +10,7 @@ from eventlog.events import DrainRequested, RunPaused, RunResumed
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
+from ops.simulate import forged
 from ops.simulate.rewind import log_back
 from ops.simulate.world import World
 
@@ -27,6 +28,7 @@ def befall(world: World, fault: Fault) -> None:
         whom = _pick(world.sites, fault)
     kind = fault.kind.removeprefix("coordinator ")
     if whom is not None:
+        whom.before_s = whom.troubled_s
         whom.trouble(fault.duration_s)
     if whom is not None or kind in _OF_ALL:
         _HARM[kind](world, whom, fault)
@@ -180,17 +182,48 @@ def _bad(world: World, whom: SiteMachine, fault: Fault) -> None:
     whom.bench.harm = HARMS[fault.number % len(HARMS)]  # type: ignore[assignment]
 
 
+def _rotten(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.bench.rotten = HARMS[fault.number % 3]  # type: ignore[assignment]
+    _done(world, fault)
+
+
+def _blob(world: World, whom: SiteMachine, fault: Fault) -> None:
+    deltas = world.watcher.referee.ledger.undecided()
+    if deltas:
+        lost = deltas[fault.number % len(deltas)].event.blob
+        if world.blobs.pop(lost, None) is not None:
+            _done(world, fault)
+
+
+def _claims(world: World, whom: SiteMachine, fault: Fault) -> None:
+    if forged.claim(world, whom.name, fault.number):
+        _done(world, fault)
+
+
+def _strange(world: World, whom: SiteMachine, fault: Fault) -> None:
+    forged.strange(world, whom.name, fault.number)
+    _done(world, fault)
+
+
+def _stale(world: World, whom: Machine, fault: Fault) -> None:
+    if forged.stale_decision(world, fault.number):
+        _done(world, fault)
+
+
 def _walltime(world: World, whom: SiteMachine, fault: Fault) -> None:
     """The job learns that its end is near, and is ended when it comes."""
     if whom.hub is None or not hasattr(whom.hub, "logic"):
         return
-    task = whom.task
+    task, undisturbed_s = whom.task, whom.before_s
     left_s = 4 * world.scenario.config.lease_s
+    whom.troubled_s = undisturbed_s  # to be told of one's end is no trouble
+    begun_s = world.loop.time()
     whom.hub.logic.hub.walltime_end = world.loop.time() + left_s
     _done(world, fault)
 
     def end() -> None:
         if whom.task is task and whom.alive:
+            whom.ended_by_walltime(begun_s)
             whom.kill(fault.duration_s)
 
     world.later(left_s, end)
@@ -261,6 +294,11 @@ _HARM: dict[str, Callable] = {
     "twin": _twin,
     "successor": _successor,
     "bad": _bad,
+    "rotten": _rotten,
+    "blob": _blob,
+    "claims": _claims,
+    "strange": _strange,
+    "stale": _stale,
     "walltime": _walltime,
     "leave": _leave,
     "drain": _drain,

@@ -43,6 +43,11 @@ class History(MemoryLog):
         for subject in {record.subject: None for record in records}:
             self._wake_readers(subject, ANY)
 
+    @property
+    def end(self) -> int:
+        """The last sequence."""
+        return len(self._records)
+
     def all(self) -> list[Record]:
         """Every record, in order."""
         return list(self._records)
@@ -226,6 +231,7 @@ class Client:
         wanted = None if subjects is None else frozenset(subjects)
         reader, history = Reader(wanted), self._history
         generation = -1  # a reader looks where it stands whenever it begins, or begins again
+        last: Record | None = None
         history.attach(reader)
         try:
             while True:
@@ -233,7 +239,7 @@ class Client:
                     await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
                 if generation != history.generation:
                     generation = history.generation
-                    self._check(after)
+                    self._check(after, last)
                 sent = history.since(after, wanted)
                 if not sent:
                     await reader.news()
@@ -243,7 +249,7 @@ class Client:
                 if self.is_cut() or self.dead or generation != history.generation:
                     continue
                 if got:
-                    after = got[-1].sequence
+                    last, after = got[-1], got[-1].sequence
                     self.seen = max(self.seen, after)
                     yield got
                 if len(got) < len(sent):
@@ -273,12 +279,15 @@ class Client:
                 chance.shuffle(messages)
         return _in_order(messages), late_s
 
-    def _check(self, position: int) -> None:
-        """R19, as a reader finds it when it comes back to a broker that was restored."""
-        last = len(self._history.all())
+    def _check(self, position: int, read: Record | None) -> None:
+        """R19, as a reader finds it when it comes back to a broker that was restored: the log ends
+        before its position, or another event stands there than the one it `read`."""
+        last = self._history.end
         if last < position:
             what = f"the log ends at {last}, but had been read through {position}"
             raise LogDamaged(last + 1, what)
+        if read is not None and self._history.all()[position - 1] != read:
+            raise LogDamaged(position, "another event stands there than the one that was read")
 
     async def at(self, sequence: int) -> Record | None:
         """See `EventLog.at`."""

@@ -45,6 +45,8 @@ class Life:
     tick: int  # how many ticks of that term there had been
     heard_s: float  # the virtual time of its last event
     progress: tuple[int, int] = (0, 0)  # term and tick at which its trainer last got on
+    decision: int = 0  # the newest decision when it last spoke, and
+    before: tuple[int, int, tuple[int, int]] = (0, 0, (0, 0))  # term, tick, progress until then
     step: int = 0
     version: int | None = None
     mismatches: int = 0
@@ -77,6 +79,8 @@ class Referee:
     term: int = 0
     term_ticks: int = 0
     ticks: int = 0
+    _decision: int = 0  # sequence of the newest decision
+    _read: int = 0  # and of the one before this append, through which its writer had read
     _pens: dict[str, tuple[int, str]] = field(default_factory=dict)
     _joins: dict[str, Join] = field(default_factory=dict)
     _backoffs: dict[str, int] = field(default_factory=dict)
@@ -84,6 +88,7 @@ class Referee:
 
     def begin_append(self) -> None:
         """What follows stands in another append than what came before (R2)."""
+        self._read = self._decision
         if self.state != "none":
             self.ledger.freed.clear()
 
@@ -107,7 +112,7 @@ class Referee:
             what = f"{event.type} stands, though it is not the next of {entry.record.subject}"
             self.fault("P1", "R6", what)
         if entry.record.subject == COORDINATOR:
-            self._decided(event, envelope)
+            self._decided(event, envelope, entry.record.sequence)
         elif entry.record.subject.startswith(SITE) and not isinstance(event, SiteJoined):
             if not self._may_speak(entry):
                 what = f"{event.type} of {envelope.source} stands; its incarnation does not live"
@@ -132,12 +137,21 @@ class Referee:
         self._pens[subject] = (envelope.n, envelope.id)
         return True
 
+    def _since(self, term: int, tick: int) -> int:
+        """Ticks of this term since then."""
+        return self.term_ticks - (tick if term == self.term else 0)
+
+    def pen(self, subject: str) -> tuple[int, str]:
+        """Counter and id of a subject's last numbered event."""
+        return self._pens.get(subject, (0, ""))
+
     # -- who speaks -------------------------------------------------------------------------------
 
-    def _decided(self, event: Event, envelope: Envelope) -> None:
+    def _decided(self, event: Event, envelope: Envelope, sequence: int) -> None:
         if envelope.term != self.term and not isinstance(event, CoordinatorElected):
             what = f"{event.type} of term {envelope.term} stands in term {self.term}"
             self.fault("P1", "R5", what)
+        self._decision = sequence
 
     def _writer(self, envelope: Envelope) -> tuple[str, int]:
         return envelope.source.partition(".")[2], (envelope.incarnation or (0, ""))[0]
@@ -151,10 +165,18 @@ class Referee:
 
     def _heard(self, envelope: Envelope, now: float) -> None:
         one = self.lives[self._writer(envelope)[1]]
+        self._keep(one)
         one.term, one.tick, one.heard_s = self.term, self.term_ticks, now
+
+    def _keep(self, one: Life) -> None:
+        """How it stood at the newest decision: the next one may not have read on."""
+        if one.decision != self._decision:
+            one.before = (one.term, one.tick, one.progress)
+            one.decision = self._decision
 
     def _report(self, entry: Entry, envelope: Envelope, event: Event, now: float) -> None:
         one = self.lives[self._writer(envelope)[1]]
+        self._keep(one)
         if isinstance(event, Heartbeat):
             self._beat(one, event, now)
         elif event.type in ("block.started", "block.completed", "version.applied"):
@@ -276,8 +298,10 @@ class Referee:
         )
 
     def _has_reason(self, event: SiteDeparted, one: Life, num_live: int) -> bool:
-        silent = self.term_ticks - (one.tick if one.term == self.term else 0)
-        stalled = self.term_ticks - (one.progress[1] if one.progress[0] == self.term else 0)
+        term, tick, progress = one.term, one.tick, one.progress
+        if one.decision == self._read:  # it has spoken since, and was overtaken
+            term, tick, progress = one.before
+        silent, stalled = self._since(term, tick), self._since(*progress)
         is_lost = silent >= self._timing.lost_ticks(num_live)
         join = self._joins.get(one.site)
         match event.code:

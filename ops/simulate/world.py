@@ -58,6 +58,7 @@ class World:
         self.coordinators: list[CoordinatorMachine] = []
         self.twins: list[SiteMachine] = []
         self.last_damage: LogDamaged | None = None
+        self._leader: tuple[CoordinatorMachine, object] | None = None
         self._say, self._ids = say, random.Random(f"{seed} ids")
 
     # -- what processes are given -----------------------------------------------------------------
@@ -141,7 +142,18 @@ class World:
 
     def _stored(self, records: list[Record]) -> None:
         if self.history.restored is None:  # what a log that went back gets is not judged
+            term = self.watcher.referee.term
             self.watcher.see(records, self.loop.time(), self._say)
+            if self.watcher.referee.term != term:
+                self._elected(self.watcher.view.run().holder)
+
+    def _elected(self, holder: str) -> None:
+        """A new term: the one who led until now may live on, and not know it yet."""
+        before, task = self._leader or (None, None)
+        if before is not None and before.name != holder and before.alive and before.task is task:
+            self.injected("two coordinators")
+        now = next(one for one in self.coordinators if one.name == holder)
+        self._leader = (now, now.task)
 
     def finished(self) -> bool:
         """Whether the run has reached its end."""
