@@ -26,6 +26,7 @@ MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it 
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many seeds, from --seed.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option("--trace", is_flag=True, help="Show every event of the run, on stderr.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first seed that fails.")
 @click.option("--shrink/--no-shrink", default=True, help="Shorten the plan of a failing seed.")
 @json_option
 def simulate(
@@ -34,6 +35,7 @@ def simulate(
     seeds: int,
     workers: int | None,
     trace: bool,
+    fail_fast: bool,
     shrink: bool,
     as_json: bool,
 ) -> None:
@@ -53,7 +55,8 @@ def simulate(
     if seeds == 1:
         _single(found, scenario, seed, trace, shrink, as_json)
     else:
-        _several(found, scenario, range(seed, seed + seeds), workers, shrink, as_json)
+        every = range(seed, seed + seeds)
+        _several(found, scenario, every, workers, fail_fast, shrink, as_json)
 
 
 def _single(
@@ -72,7 +75,13 @@ def _single(
 
 
 def _several(
-    found: Scenario, name: str, seeds: range, workers: int | None, shrink: bool, as_json: bool
+    found: Scenario,
+    name: str,
+    seeds: range,
+    workers: int | None,
+    fail_fast: bool,
+    shrink: bool,
+    as_json: bool,
 ) -> None:
     from ops.simulate import many
 
@@ -83,6 +92,8 @@ def _several(
         for outcome in many.outcomes(found, name, list(seeds), num_workers):
             summary.add(outcome)
             meter(f"seeds ({len(summary.failed)} failed)", summary.num_done, len(seeds))
+            if fail_fast and summary.failed:
+                break
     summary.seconds = time.monotonic() - began
     if as_json:
         print_json(summary.as_json())

@@ -28,6 +28,7 @@ KINDS = {
     "rotten": "every delta of a site is bad until its trainer starts anew",
     "blob": "the blob of a delta that awaits its merge is lost",
     "claims": "a site says that it began, ended or delivered blocks that are not its own",
+    "lie": "what a site's next delta says of its blocks is not true",
     "strange": "a site writes what nobody can read: bytes, a newer schema, another's name",
     "walltime": "a site's job nears its end",
     "leave": "a site's job is told to end by a signal",

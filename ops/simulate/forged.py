@@ -6,6 +6,7 @@ on with, so that only the rule that it breaks can make it void.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from eventlog.codec import Envelope, encode, pack, unpack
@@ -22,37 +23,74 @@ from eventlog.events import (
     SiteDeparted,
     Token,
 )
-from ops.simulate.ledger import TRAINED, Held, Key
+from ops.simulate.ledger import Key
 from ops.simulate.network import finish
 from ops.simulate.referee import Life
 from ops.simulate.world import World
 
 
 def claim(world: World, site: str, number: int) -> bool:
-    """The site starts, completes or delivers a block of another, or its own under another lease;
-    or delivers what is its own together with what is not. Whether there was anything to claim."""
+    """The site starts, completes or delivers a block of another, or starts or completes its own
+    under another lease. Whether there was anything to claim."""
     referee = world.watcher.referee
     me = next((one for one in referee.lives.values() if one.site == site), None)
-    held = sorted(referee.ledger.held.items())
+    kind = number % 3
+    held = sorted(
+        (key, one)
+        for key, one in referee.ledger.held.items()
+        if me is not None and (kind < 2 or one.incarnation != me.token[0])
+    )
     if me is None or not held or referee.state != "running":
         return False
     key, one = held[number // 8 % len(held)]
     lease = one.lease
     if one.incarnation == me.token[0]:
         lease = (max(0, lease[0] - 1), "another lease")
+    at: dict[str, Any] = {"epoch": key[0], "block": key[1], "lease": lease}
     event: Event
-    match number % 4:
-        case 0:
-            event = BlockStarted(epoch=key[0], block=key[1], lease=lease)
-        case 1:
-            event = BlockCompleted(epoch=key[0], block=key[1], lease=lease, loss=1.0, seconds=1.0)
-        case 2:
-            event = _delta(world, [(key, lease)])
-        case _:
-            mine = [(k, h.lease) for k, h in held if h == Held(me.token[0], h.lease, TRAINED)]
-            event = _delta(world, [*mine, (key, lease)])
+    if kind == 0:
+        event = BlockStarted(**at)
+    elif kind == 1:
+        event = BlockCompleted(loss=1.0, seconds=1.0, **at)
+    else:
+        part = DeltaBlock(tokens=referee.ledger.tokens(key[1]), **at)
+        event = DeltaPublished(
+            base_version=referee.ledger.version,
+            blocks=(part,),
+            blob="f" * 64,
+            num_bytes=1,
+            codec="fp32",
+            norm=1.0,
+            max_abs=1.0,
+        )
     _append(world, f"site.{site}", event, incarnation=me.token)
     return True
+
+
+def lie(world: World, number: int) -> Callable[[bytes], bytes]:
+    """What a site's next delta says instead: more tokens than its blocks have, or a block more
+    that is another's."""
+
+    def told(payload: bytes) -> bytes:
+        wire = unpack(payload)
+        if wire["type"] != DeltaPublished.type:
+            return payload
+        blocks = wire["data"]["blocks"]
+        ours = {(block["epoch"], block["block"]) for block in blocks}
+        others = sorted(item for item in world.watcher.referee.ledger.held.items()
+                        if item[0] not in ours)  # fmt: skip
+        if number % 2 and others:
+            (epoch, block), one = others[number // 2 % len(others)]
+            tokens = world.watcher.referee.ledger.tokens(block)
+            more = {"epoch": epoch, "block": block, "lease": list(one.lease), "tokens": tokens}
+            wire["data"]["blocks"] = sorted([*blocks, more], key=lambda b: (b["epoch"], b["block"]))
+        else:
+            for block in blocks:
+                block["tokens"] *= 10
+        world.injected("delta with a lie")
+        return pack(wire)
+
+    return told
 
 
 def strange(world: World, site: str, number: int) -> None:
@@ -100,22 +138,6 @@ def stale_decision(world: World, number: int) -> bool:
 def _is_free(world: World, key: Key) -> bool:
     ledger = world.watcher.referee.ledger
     return key not in ledger.held and key not in ledger.merged and key not in ledger.quarantined
-
-
-def _delta(world: World, blocks: list[tuple[Key, Token]]) -> DeltaPublished:
-    ledger = world.watcher.referee.ledger
-    return DeltaPublished(
-        base_version=ledger.version,
-        blocks=tuple(
-            DeltaBlock(epoch=key[0], block=key[1], lease=lease, tokens=ledger.tokens(key[1]))
-            for key, lease in blocks
-        ),
-        blob="f" * 64,
-        num_bytes=1,
-        codec="fp32",
-        norm=1.0,
-        max_abs=1.0,
-    )
 
 
 def _append(

@@ -200,6 +200,10 @@ def _claims(world: World, whom: SiteMachine, fault: Fault) -> None:
         _done(world, fault)
 
 
+def _lie(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.client.tells = forged.lie(world, fault.number)
+
+
 def _strange(world: World, whom: SiteMachine, fault: Fault) -> None:
     forged.strange(world, whom.name, fault.number)
     _done(world, fault)
@@ -297,6 +301,7 @@ _HARM: dict[str, Callable] = {
     "rotten": _rotten,
     "blob": _blob,
     "claims": _claims,
+    "lie": _lie,
     "strange": _strange,
     "stale": _stale,
     "walltime": _walltime,

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from eventlog.chain import Record
+from eventlog.events import COORDINATOR, OPERATOR, SITE
 from eventlog.projector import Projection
 from leases.schema import table_digest
 from leases.table import LeaseTable
@@ -178,6 +180,7 @@ async def _again(world: World, folder: Path) -> None:
             projection.apply(records[first : first + 97])
         if table_digest(projection.db) != _watched(world):
             world.violated("P3", "the log folded again gives another lease table")
+        _as_a_hub(world, records, projection)
         view, shelf = View(projection.db), SimBlobs(Client(world.network, "again"), world.blobs)
         try:
             state = await recover.state_at(view, shelf, folder / "again", view.run().version)
@@ -187,6 +190,31 @@ async def _again(world: World, folder: Path) -> None:
         if state.version != view.run().version:
             world.violated("P3", f"version {state.version} was recomputed")
     shutil.rmtree(folder / "again", ignore_errors=True)
+
+
+OWN = (  # what a hub knows of its own site, in its scoped fold as in the whole one
+    "SELECT epoch, block, state, lease, incarnation, delta FROM blocks WHERE incarnation IN (SELECT "
+    "seq FROM incarnations WHERE site = ?1) OR delta IN (SELECT seq FROM deltas WHERE site = ?1) "
+    "ORDER BY epoch, block",
+    "SELECT seq, id, incarnation, state, base_version, blob, num_blocks, tokens, last, round, "
+    "weight FROM deltas WHERE site = ?1 ORDER BY seq",
+    "SELECT seq, id, state, code, drain, version, mismatches, refusals FROM incarnations "
+    "WHERE site = ?1 ORDER BY seq",
+    "SELECT state, term, ticks, round, version, merged_tokens, live FROM run WHERE ?1 != ''",
+)
+
+
+def _as_a_hub(world: World, records: list[Record], whole: Projection) -> None:
+    """R16: one site's hub, with its part of the log, judges its own as the whole fold does."""
+    site = world.chance.choice(world.sites).name
+    subjects = (COORDINATOR, OPERATOR, f"{SITE}.{site}")
+    mine = [record for record in records if record.subject in subjects]
+    table = LeaseTable(scope=site)
+    with Projection(":memory:", [table], world.run, contiguous=False) as hub:
+        hub.apply(mine)
+        for sql in OWN:
+            if hub.db.execute(sql, (site,)).fetchall() != whole.db.execute(sql, (site,)).fetchall():
+                world.violated("P4", f"R16: the hub of {site} and the whole fold differ: {sql}")
 
 
 def _watched(world: World) -> str:
