@@ -23,7 +23,6 @@ from eventlog.events import (
     SiteDeparted,
     Token,
 )
-from ops.simulate.ledger import Key
 from ops.simulate.network import finish
 from ops.simulate.referee import Life
 from ops.simulate.world import World
@@ -122,7 +121,7 @@ def stale_decision(world: World, number: int) -> bool:
     one = lives[number % len(lives)]
     fields: dict[str, Any] = {"incarnation": one.token, "site": one.site}
     fields["reason"] = "from a term that is over"
-    free = [block for block in range(referee.ledger.num_blocks) if _is_free(world, (0, block))]
+    free = [block for block in range(referee.ledger.num_blocks) if referee.ledger.is_free((0, block))]
     leased = [key for key, phase in referee.ledger.of(one.token[0]).items() if phase == 0]
     event: Event
     if number // 8 % 3 == 0 and free:
@@ -133,11 +132,6 @@ def stale_decision(world: World, number: int) -> bool:
         event = SiteDeparted(code="lost", **fields)
     _append(world, COORDINATOR, event, term=referee.term - 1)
     return True
-
-
-def _is_free(world: World, key: Key) -> bool:
-    ledger = world.watcher.referee.ledger
-    return key not in ledger.held and key not in ledger.merged and key not in ledger.quarantined
 
 
 def _append(

@@ -108,7 +108,7 @@ class Ledger:
             self.fault("P1", "R15", f"epoch {epoch - 1} still has blocks, {epoch} is granted")
         for block in event.blocks:
             key = (epoch, block)
-            if key in self.held or key in self.merged or key in self.quarantined:
+            if not self.is_free(key):
                 if not in_part:
                     self.fault("P1", "R2", f"block {epoch}:{block} is granted, and was not free")
                 continue
@@ -185,8 +185,13 @@ class Ledger:
         for key in [key for key, one in self.held.items() if one.phase < DELIVERED]:
             self._free(key, "reclaimed", self.held[key].phase)
 
+    def is_free(self, key: Key) -> bool:
+        """Whether it is a block of an epoch, and available."""
+        taken = key in self.held or key in self.merged or key in self.quarantined
+        return key[1] < self.num_blocks and not taken
+
     def quarantine(self, key: Key) -> None:
-        if key in self.held or key in self.merged or key in self.quarantined:
+        if not self.is_free(key):
             self.fault("P1", "R14", f"block {key} is set aside, and was not free")
         if len(self._suspects.get(key, ())) < self.config.limits.quarantine:
             self.fault("P1", "R14", f"block {key} is set aside without so many refusals")
