@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from eventlog.codec import decode
-from eventlog.events import BlockCompleted, BlockStarted, DeltaBlock, DeltaPublished
+from eventlog.events import (
+    BlockCompleted,
+    BlockStarted,
+    DeltaBlock,
+    DeltaPublished,
+    SiteDeparted,
+)
 from leases.states import OUTSTANDING
 from ops.simulate.referee import Referee
 from tests.leases.test_properties import check_counts, check_merged_once
@@ -88,9 +94,12 @@ class LeaseTable(RuleBasedStateMachine):
     def is_succeeded(self, y: int) -> None:
         self.player.elect("a", 0, y)
 
-    @rule(x=SMALL)
-    def decides_in_an_old_term(self, x: int) -> None:
-        self.player.stale("a", x, 0)
+    @rule(site=SITE, back=st.integers(1, 3))
+    def departs_in_another_term(self, site: str, back: int) -> None:
+        if site in self.run.sites:
+            fields = {"incarnation": self.run.sites[site], "site": site, "code": "lost"}
+            event = SiteDeparted.model_validate({**fields, "reason": "a term that is over"})
+            self.run.decide(event, term=self.run.view.run().term - back)
 
     @rule(y=SMALL)
     def ticks(self, y: int) -> None:
@@ -134,10 +143,12 @@ class LeaseTable(RuleBasedStateMachine):
 
     @rule(site=SITE, x=SMALL, kind=st.integers(0, 2), guess=st.booleans())
     def names_a_lease_that_is_not_its_own(self, site: str, x: int, kind: int, guess: bool) -> None:
-        """Any held block, under its true lease, or another one."""
+        """A block of its own under another lease, or any under its true one, at the right time."""
+        states = ("leased", "training", "trained")
         rows = self.run.projection.db.execute(
             "SELECT b.epoch, b.block, l.seq, l.id FROM blocks b JOIN leases l ON l.seq = b.lease "
-            "WHERE b.state IN ('leased', 'training', 'trained') ORDER BY b.epoch, b.block"
+            "WHERE b.state = ? AND (b.incarnation = ? OR ?) ORDER BY b.epoch, b.block",
+            (states[kind], self.run.sites.get(site, (0, ""))[0], not guess),
         ).fetchall()
         if not rows or site not in self.run.sites:
             return
@@ -212,6 +223,6 @@ class LeaseTable(RuleBasedStateMachine):
 
 
 LeaseTable.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLeaseTable = LeaseTable.TestCase
