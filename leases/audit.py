@@ -74,22 +74,26 @@ class Audit:
         self.damaged = False  # by what happened to the log, not by what it says
         self.view = View(self._projection.db)
 
-    def feed(self, records: Sequence[Record]) -> list[tuple[Entry, str]]:
-        """Judge the next records; each with '' or why it is void. A gap or a repeated sequence is a
-        violation (R19), and nothing behind it is judged."""
+    def feed(self, records: Sequence[Record]) -> None:
+        """Judge the next records. A gap or a repeated sequence is a violation (R19), and nothing
+        behind it is judged."""
         if self.damaged:
-            return []
+            return
         try:
-            return [(entry, voids[0]) for entry, voids in self._projection.apply(records)]
+            self._projection.apply(records)
         except LogDamaged as error:
             self.damage(error)
-            return []
 
     def damage(self, error: LogDamaged, rule: str = "R19") -> None:
         """The log is not what was written from `error.sequence` on: the findings end before it."""
         self.damaged = True
         db = self._projection.db
         violation(db, "P3", rule, error.sequence, error.what)
+
+    def judge(self, record: Record) -> tuple[Entry, str]:
+        """Feed the next event; what it is, and '' or why it is void. Raises LogDamaged."""
+        [(entry, voids)] = self._projection.apply([record])
+        return entry, voids[0]
 
     @property
     def anchored_through(self) -> int:

@@ -68,16 +68,16 @@ class Watcher:
         self._now = now
         self.referee.begin_append()
         for record in records:
-            for entry, void in self.audit.feed([record]):
-                self._num_seen = record.sequence
-                kind = entry.envelope.type if entry.envelope else "?"
-                line = f"{now:9.3f} s  {record.sequence:5d} {record.subject:14s} {kind}"
-                why = f"void: {void}" if void else getattr(entry.event, "reason", "")
-                self.events.append(f"{line} {why}"[:200])
-                say(self.events[-1])
-                self.referee.see(entry, void, now)
-                if isinstance(entry.event, RoundCommitted) and not void:
-                    self._committed(entry.event)
+            entry, void = self.audit.judge(record)
+            self._num_seen = record.sequence
+            kind = entry.envelope.type if entry.envelope else "?"
+            line = f"{now:9.3f} s  {record.sequence:5d} {record.subject:14s} {kind}"
+            why = f"void: {void}" if void else getattr(entry.event, "reason", "")
+            self.events.append(f"{line} {why}"[:200])
+            say(self.events[-1])
+            self.referee.see(entry, void, now)
+            if isinstance(entry.event, RoundCommitted) and not void:
+                self._committed(entry.event)
             self._new_violations(now)
             self._compare_counts()
             if record.sequence % self._every == 0:
