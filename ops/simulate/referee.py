@@ -31,7 +31,7 @@ from eventlog.events import (
 )
 from ops.simulate.ledger import LEASED, Fault, Key, Ledger
 
-SLACK_TICKS = 24  # for what is due: a verdict, a download, a coordinator that was away
+SLACK_TICKS = 8  # for what is due: a verdict, a download, a lease in which somebody was away
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
