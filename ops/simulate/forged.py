@@ -121,7 +121,9 @@ def stale_decision(world: World, number: int) -> bool:
     one = lives[number % len(lives)]
     fields: dict[str, Any] = {"incarnation": one.token, "site": one.site}
     fields["reason"] = "from a term that is over"
-    free = [block for block in range(referee.ledger.num_blocks) if referee.ledger.is_free((0, block))]
+    free = [
+        block for block in range(referee.ledger.num_blocks) if referee.ledger.is_free((0, block))
+    ]
     leased = [key for key, phase in referee.ledger.of(one.token[0]).items() if phase == 0]
     event: Event
     if number // 8 % 3 == 0 and free:

@@ -37,7 +37,7 @@ class Summary:
         self.violations += len(one.broken)
         if one.broken:
             self.failed.append(one.seed)
-            self.broken += [f"seed {one.seed}: {what}" for what in one.broken][: MAX_NAMED]
+            self.broken += [f"seed {one.seed}: {what}" for what in one.broken][:MAX_NAMED]
         self.faults.update(one.faults)
         for name in _SUMMED:
             self.sums[name] += int(getattr(one, name))

@@ -351,9 +351,7 @@ class Referee:
         assert entry.envelope is not None
         site, incarnation = self._writer(entry.envelope)
         self._got_on(self.lives[incarnation])
-        self.ledger.publish(
-            entry.record.sequence, site, incarnation, event, self.ticks, False
-        )
+        self.ledger.publish(entry.record.sequence, site, incarnation, event, self.ticks, False)
 
     def _delta_refused(self, event: Any, *_: Any) -> None:
         one = self.lives.get(self.ledger.refuse(event) or 0)

@@ -133,9 +133,7 @@ class Watcher:
             f"SELECT epoch, block, state, lease FROM blocks WHERE state IN ({marks})", OUTSTANDING
         ).fetchall()
         kept = {(epoch, block): (state, lease) for epoch, block, state, lease in rows}
-        counted = {
-            key: (OUTSTANDING[one.phase], one.lease[0]) for key, one in ledger.held.items()
-        }
+        counted = {key: (OUTSTANDING[one.phase], one.lease[0]) for key, one in ledger.held.items()}
         for key in sorted(kept.keys() | counted.keys()):
             if kept.get(key) != counted.get(key):
                 what = f"block {key}: counted {counted.get(key)}, kept {kept.get(key)}"
