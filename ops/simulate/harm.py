@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from eventlog.events import DrainRequested, RunPaused, RunResumed
+from ops.simulate import forged
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
-from ops.simulate import forged
 from ops.simulate.rewind import log_back
 from ops.simulate.world import World
 

@@ -101,7 +101,8 @@ class Referee:
         if event is None:
             return self._unheard(entry, void)
         if isinstance(event, DeltaPublished) and void and in_order and self._may_speak(entry):
-            self.ledger.publish(*entry.token[:1], *self._writer(envelope), event, self.ticks, True)
+            site, seq = self._writer(envelope)
+            self.ledger.publish(entry.record.sequence, site, seq, event, self.ticks, True)
             self._heard(envelope, now)
         if void and not void.startswith("in part"):
             if in_order and entry.record.subject.startswith(SITE) and self._may_speak(entry):

@@ -206,9 +206,9 @@ async def _again(world: World, folder: Path) -> None:
 
 
 OWN = (  # what a hub knows of its own site, in its scoped fold as in the whole one
-    "SELECT epoch, block, state, lease, incarnation, delta FROM blocks WHERE incarnation IN (SELECT "
-    "seq FROM incarnations WHERE site = ?1) OR delta IN (SELECT seq FROM deltas WHERE site = ?1) "
-    "ORDER BY epoch, block",
+    "SELECT epoch, block, state, lease, incarnation, delta FROM blocks WHERE incarnation IN "
+    "(SELECT seq FROM incarnations WHERE site = ?1) OR delta IN "
+    "(SELECT seq FROM deltas WHERE site = ?1) ORDER BY epoch, block",
     "SELECT seq, id, incarnation, state, base_version, blob, num_blocks, tokens, last, round, "
     "weight FROM deltas WHERE site = ?1 ORDER BY seq",
     "SELECT seq, id, state, code, drain, version, mismatches, refusals FROM incarnations "
