@@ -3,7 +3,8 @@
 Three pairs of eyes: the audit judges the log (P1, P3, P4, P5, R1 to R19); the referee and its
 ledger (`ops.simulate.referee`) know without the fold who may say what and who holds what; and θ of
 every committed version must be the closed form of exactly the blocks that the ledger says are
-merged, with the weights it gives them. After each event the lease table's counters must be the ledger's;
+merged, with the weights it gives them. After each event the lease table's counters must be the
+ledger's;
 every so often, and at the end, its rows.
 """
 
