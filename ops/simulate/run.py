@@ -16,6 +16,7 @@ from typing import Any
 
 from eventlog.chain import Record
 from eventlog.events import COORDINATOR, OPERATOR, SITE
+from eventlog.export import to_end, write_export
 from eventlog.projector import Projection
 from leases.schema import table_digest
 from leases.table import LeaseTable
@@ -104,9 +105,10 @@ def simulate(
     *,
     name: str = "",
     say: Callable[[str], None] = lambda _: None,
+    log: Path | None = None,
 ) -> Outcome:
     """Run one seed with its own plan of faults, or another one. The same arguments give the same
-    log, event for event."""
+    log, byte for byte. `log`: where to export it to."""
     began = time.monotonic()
     plan = plan_of(scenario, seed) if plan is None else list(plan)
     where = MEMORY if MEMORY.is_dir() else None
@@ -125,6 +127,8 @@ def simulate(
             world.watcher.compare_rows()
             if not world.watcher.broken:
                 loop.run_until_complete(_again(world, Path(folder)))
+            if log is not None:
+                loop.run_until_complete(write_export(world.run, to_end(world.history), log))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)

@@ -10,8 +10,8 @@ A patch of tests/mutants begins with its header, lines of `key: value` before th
     fast: yes           also run by `make test`
 
 Caught means: `atoll simulate` exits with 1 and names a violation, as it does for a rule that is
-broken; a program that cannot be started or ends with a traceback is not caught. Run this file to
-write the record: python -m tests.support.mutants > docs/results/mutants.txt
+broken; a program that cannot be started or ends with a traceback is not caught. To seek some by
+hand: python -m tests.support.mutants NAME ...
 """
 
 from __future__ import annotations
@@ -125,24 +125,42 @@ def seek(folder: Path, scenario: str, seeds: int, workers: int = 1) -> Verdict:
     return Verdict(done.returncode, failed[0], found.get("broken", []), done.stderr, seconds)
 
 
+def record(verdicts: list[tuple[Mutant, Verdict]], clean: list[tuple[str, int, Verdict]]) -> str:
+    """The record of a whole run: each mutant's fate, and that of the code as it is."""
+    num_caught = sum(found.caught for _, found in verdicts)
+    lines = ["`make soak`: mutants, tests/simulate/test_mutants.py", ""]
+    for scenario, seeds, found in clean:
+        held = "hold" if found.code == 0 else f"FAIL at seed {found.failed}"
+        lines.append(
+            f"the code as it is: {seeds} seeds of {scenario} {held}; {found.seconds:.0f} s"
+        )
+    lines += [f"{num_caught} of {len(verdicts)} mutants are caught", ""]
+    for mutant, found in verdicts:
+        lines += describe(mutant, found)
+    return "\n".join(lines) + "\n"
+
+
+def describe(mutant: Mutant, found: Verdict) -> list[str]:
+    """One mutant's fate, for a person."""
+    how = f"caught at seed {found.failed}" if found.caught else f"NOT CAUGHT (exit {found.code})"
+    lines = [
+        f"{mutant.name}  ({mutant.rule}, {mutant.promise})",
+        f"    breaks: {mutant.breaks}",
+        f"    {how}; stated: {mutant.seeds} seeds of {mutant.scenario}; {found.seconds:.1f} s",
+    ]
+    return [*lines, *(f"    {what[:200]}" for what in found.broken[:2])]
+
+
 def main() -> None:
-    """Seek every mutant, or those that are named, and print the record."""
+    """Seek every mutant, or those that are named, and print what became of each."""
     wanted = sys.argv[1:]
-    mutants = [one for one in all_mutants() if not wanted or one.name in wanted]
-    num_caught = 0
-    for one in mutants:
-        with copy(one) as folder:
-            found = seek(folder, one.scenario, one.seeds)
-        num_caught += found.caught
-        how = f"caught at seed {found.failed}" if found.caught else f"NOT CAUGHT ({found.code})"
-        print(f"{one.name}  ({one.rule}, {one.promise})\n  breaks: {one.breaks}")
-        print(f"  {how} of {one.scenario}, {one.seeds} seeds stated; {found.seconds:.1f} s")
-        for what in found.broken[:2]:
-            print(f"    {what[:300]}")
-        if not found.caught:
-            print("\n".join(found.talk.splitlines()[-5:]))
-        sys.stdout.flush()
-    print(f"{num_caught} of {len(mutants)} mutants caught")
+    for one in all_mutants():
+        if not wanted or one.name in wanted:
+            with copy(one) as folder:
+                found = seek(folder, one.scenario, one.seeds)
+            print("\n".join(describe(one, found)), flush=True)
+            if not found.caught:
+                print("\n".join(found.talk.splitlines()[-5:]), flush=True)
 
 
 if __name__ == "__main__":
