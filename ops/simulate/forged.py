@@ -23,8 +23,8 @@ from eventlog.events import (
     SiteDeparted,
     Token,
 )
+from ops.simulate.lives import Life
 from ops.simulate.network import finish
-from ops.simulate.referee import Life
 from ops.simulate.world import World
 
 

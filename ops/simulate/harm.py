@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from eventlog.events import DrainRequested, RunPaused, RunResumed
-from ops.simulate import forged
+from eventlog.events import RunPaused, RunResumed
+from ops.simulate import forged, leaving
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
@@ -157,27 +157,6 @@ def _twin(world: World, whom: SiteMachine, fault: Fault) -> None:
     _done(world, fault)
 
 
-def _successor(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """The next job of the site starts on another machine, and waits at the door; then this one is
-    told to end."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    folder = f"successor-{len(world.sites)}-{fault.number}"
-    successor = SiteMachine(world, whom.name, whom.bench.steps_per_s, whom.bench.start_s, folder)
-    successor.successor = True
-    whom.left = True
-    world.sites.append(successor)
-    successor.start()
-    _done(world, fault)
-
-    def hand_over() -> None:
-        if whom.alive and whom.hub is not None and hasattr(whom.hub, "logic"):
-            whom.hub.logic.ask_to_leave("walltime", "its successor waits", 0)
-            world.later(2 * world.scenario.config.lease_s, lambda: whom.kill(None))
-
-    world.later(fault.duration_s, hand_over)
-
-
 def _bad(world: World, whom: SiteMachine, fault: Fault) -> None:
     whom.bench.harm = HARMS[fault.number % len(HARMS)]  # type: ignore[assignment]
 
@@ -212,45 +191,6 @@ def _strange(world: World, whom: SiteMachine, fault: Fault) -> None:
 def _stale(world: World, whom: Machine, fault: Fault) -> None:
     if forged.stale_decision(world, fault.number):
         _done(world, fault)
-
-
-def _walltime(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """The job learns that its end is near, and is ended when it comes."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    task, undisturbed_s = whom.task, whom.before_s
-    left_s = 4 * world.scenario.config.lease_s
-    whom.troubled_s = undisturbed_s  # to be told of one's end is no trouble
-    begun_s = world.loop.time()
-    whom.hub.logic.hub.walltime_end = world.loop.time() + left_s
-    _done(world, fault)
-
-    def end() -> None:
-        if whom.task is task and whom.alive:
-            whom.ended_by_walltime(begun_s)
-            whom.kill(fault.duration_s)
-
-    world.later(left_s, end)
-
-
-def _leave(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """SIGTERM, and after the grace that queues give, SIGKILL."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    task = whom.task
-    whom.hub.logic.ask_to_leave("walltime", "its job was told to end", 75)
-    _done(world, fault)
-
-    def end() -> None:
-        if whom.task is task and whom.alive:
-            whom.kill(fault.duration_s)
-
-    world.later(2 * world.scenario.config.lease_s, end)
-
-
-def _drain(world: World, whom: SiteMachine, fault: Fault) -> None:
-    world.operator(DrainRequested(site=whom.name, reason="a simulated operator asks"))
-    _done(world, fault)
 
 
 def _stop_and_go(world: World, whom: Machine | None, fault: Fault) -> None:
@@ -296,7 +236,7 @@ _HARM: dict[str, Callable] = {
     "replay": _replay,
     "torn": _torn,
     "twin": _twin,
-    "successor": _successor,
+    "successor": leaving.successor,
     "bad": _bad,
     "rotten": _rotten,
     "blob": _blob,
@@ -304,9 +244,9 @@ _HARM: dict[str, Callable] = {
     "lie": _lie,
     "strange": _strange,
     "stale": _stale,
-    "walltime": _walltime,
-    "leave": _leave,
-    "drain": _drain,
+    "walltime": leaving.walltime,
+    "leave": leaving.leave,
+    "drain": leaving.drain,
     "stop and go": _stop_and_go,
     "more": _more,
     "wall clock": _wall_clock,

@@ -21,7 +21,7 @@ from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.states import TRAINING
 from leases.table import LeaseTable
-from ops.simulate.ledger import LEASED
+from ops.simulate.holdings import LEASED
 from ops.simulate.loop import Process
 from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs

@@ -14,8 +14,9 @@ from eventlog.errors import LogDamaged
 from eventlog.events import OPERATOR, DataShape, Event, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.simulate.faults import Fault
+from ops.simulate.history import History
 from ops.simulate.loop import VirtualLoop
-from ops.simulate.network import History, Network, finish
+from ops.simulate.network import Network, finish
 from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine, rate_of
 from ops.simulate.scenario import Scenario
 from ops.simulate.watcher import Watcher
