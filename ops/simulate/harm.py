@@ -166,6 +166,16 @@ def _rotten(world: World, whom: SiteMachine, fault: Fault) -> None:
     _done(world, fault)
 
 
+def _poison(world: World, whom: Machine | None, fault: Fault) -> None:
+    num_blocks, ledger = world.scenario.num_blocks, world.watcher.referee.ledger
+    epochs = range(world.scenario.config.target.epochs or 1)
+    open_ = [(e, b) for e in epochs for b in range(num_blocks) if (e, b) not in ledger.merged]
+    if open_:
+        epoch, block = open_[fault.number % len(open_)]
+        world.poisoned.add(epoch * num_blocks + block)
+        _done(world, fault)
+
+
 def _blob(world: World, whom: SiteMachine, fault: Fault) -> None:
     deltas = world.watcher.referee.ledger.undecided()
     if deltas:
@@ -221,7 +231,7 @@ def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
         _done(world, fault)
 
 
-_OF_ALL = ("stop and go", "wall clock", "log back", "more")
+_OF_ALL = ("poison", "stop and go", "wall clock", "log back", "more")
 _HARM: dict[str, Callable] = {
     "crash": _crash,
     "gone": _gone,
@@ -239,6 +249,7 @@ _HARM: dict[str, Callable] = {
     "successor": leaving.successor,
     "bad": _bad,
     "rotten": _rotten,
+    "poison": _poison,
     "blob": _blob,
     "claims": _claims,
     "lie": _lie,

@@ -176,6 +176,7 @@ class SiteMachine(Machine):
             start_s=start_s,
             allowed=self._allowed,
             begins=self._begins,
+            poisoned=world.poisoned,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
         )

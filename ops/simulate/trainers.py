@@ -35,6 +35,7 @@ class Bench:
     start_s: float
     allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
     begins: Callable[[int, int], None]  # it is about to train this block of this epoch
+    poisoned: set[int]  # numbers of blocks that make NaN of a delta
     violated: Callable[[str], None]
     injected: Callable[[str], None]
     slow: float = 1.0  # a block takes so many times as long
@@ -184,6 +185,8 @@ class SimHandover:
     async def _do_publish(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
         harm, self._bench.harm = self._bench.harm or self._bench.rotten, None
+        if self._bench.poisoned and self._bench.poisoned.intersection(replica.undelivered()):
+            harm = "nan"
         if harm:
             self._bench.injected(f"bad delta: {harm}")
         path = self.folder / command["path"]

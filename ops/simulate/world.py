@@ -53,6 +53,7 @@ class World:
             scenario.check_every,
             self._speaks,
         )
+        self.poisoned: set[int] = set()  # numbers of blocks that make NaN of a delta
         self.over = False
         self.pending = 0  # restarts that are due
         self.sites: list[SiteMachine] = []
