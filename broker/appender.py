@@ -20,6 +20,9 @@ from eventlog.codec import event_id
 from eventlog.errors import Conflict, EventInvalid, LogUnavailable, RunUnknown
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+# An answer that is lost is asked for again before four heartbeats of at least 1 s are over, after
+# which a site that said nothing would be departed (R8).
+FIRST_ANSWERS_S = (1.0, 2.0)
 MAX_IN_FLIGHT = 16  # the server takes 50 unfinished batches a stream, of all its writers
 T = TypeVar("T")
 _LOOKUPS = 32  # messages asked for at once when a batch is compared
@@ -41,9 +44,15 @@ class Appender:
         """See `EventLog.append`, whose limits the caller has checked."""
         full = self._prefix + subject
         what = f"an append to {subject!r} got no answer, it may be stored or not"
+        waits_s = iter(FIRST_ANSWERS_S)
+
+        def send() -> Awaitable[int]:
+            wait_s = min(next(waits_s, ANSWER_S), ANSWER_S)
+            return self._send(full, payloads, expected, wait_s)
+
         async with self._slots:
             try:
-                return await self._persist(lambda: self._send(full, payloads, expected), what)
+                return await self._persist(send, what)
             except ApiError as error:
                 if error.err_code == NO_STREAM:
                     raise RunUnknown(
@@ -59,10 +68,12 @@ class Appender:
     async def _persist(self, work: Callable[[], Awaitable[T]], what: str) -> T:
         return await persist(work, self._patience_s, LogUnavailable, what)
 
-    async def _send(self, subject: str, payloads: Sequence[bytes], expected: int) -> int:
+    async def _send(
+        self, subject: str, payloads: Sequence[bytes], expected: int, wait_s: float
+    ) -> int:
         """One try. The sequence of the last event; raises ApiError, LinkDown."""
         messages = _messages(subject, payloads, expected)
-        timeout_s = ANSWER_S + sum(map(len, payloads)) / (4 << 20)
+        timeout_s = wait_s + sum(map(len, payloads)) / (4 << 20)
         answer = parse((await self._link.request(*messages, timeout_s=timeout_s)).data)
         sequence = answer.get("seq")
         if not isinstance(sequence, int) or answer.get("stream") != self._stream:

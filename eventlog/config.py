@@ -19,6 +19,7 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
 Share = Annotated[float, Field(ge=0, le=1)]
 
+MIN_OUTLIER_FACTOR = 2.0
 MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
 
 
@@ -92,6 +93,17 @@ class Limits(Section):
     refusals: Positive = 3  # deltas refused in a row for their values, then the site departs
     backoff_s: Annotated[float, Field(ge=0, le=86400)] = 120.0  # and may not join for so long
     quarantine: Positive = 3  # refused deltas that hold a block, then it is quarantined
+    # a delta so many times as large as others is refused as an outlier (ADR-0009); 0: none is
+    outlier_factor: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 20.0
+
+    @model_validator(mode="after")
+    def _spares_healthy_deltas(self) -> Limits:
+        if 0 < self.outlier_factor < MIN_OUTLIER_FACTOR:
+            raise ValueError(
+                f"outlier_factor = {self.outlier_factor:g} would refuse healthy deltas; give "
+                f"{MIN_OUTLIER_FACTOR:g} or more, or 0 to switch the guard off"
+            )
+        return self
 
 
 class Snapshots(Section):

@@ -18,7 +18,8 @@ from eventlog.events import COORDINATOR, RoundCommitted, RunCreated, RunFinished
 
 _TABLES = """
 CREATE TABLE audit_violations (
-    promise TEXT NOT NULL, rule TEXT NOT NULL, sequence INTEGER NOT NULL, what TEXT NOT NULL
+    promise TEXT NOT NULL, rule TEXT NOT NULL, sequence INTEGER NOT NULL, what TEXT NOT NULL,
+    expected TEXT NOT NULL, site TEXT NOT NULL, block TEXT NOT NULL
 );
 CREATE TABLE audit_marks (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, decision INTEGER NOT NULL, digest BLOB NOT NULL
@@ -44,9 +45,19 @@ def run_statements(db: sqlite3.Connection, tables: str) -> None:
             db.execute(statement)
 
 
-def violation(db: sqlite3.Connection, promise: str, rule: str, sequence: int, what: str) -> None:
-    """Note that a promise is broken."""
-    db.execute("INSERT INTO audit_violations VALUES (?, ?, ?, ?)", (promise, rule, sequence, what))
+def violation(
+    db: sqlite3.Connection,
+    promise: str,
+    rule: str,
+    sequence: int,
+    what: str,
+    expected: str = "",
+    site: str = "",
+    block: str = "",
+) -> None:
+    """Note that a promise is broken: by what, what should have been, and whom it concerns."""
+    row = (promise, rule, sequence, what, expected, site, block)
+    db.execute("INSERT INTO audit_violations VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def mark(db: sqlite3.Connection, run: str, entry: Entry) -> None:
@@ -73,7 +84,9 @@ def seen(db: sqlite3.Connection, record: Record, envelope: Envelope) -> None:
             f"{record.subject} had folded decision {name[:12]} at {sequence}, which does not stand "
             "there: the log was rewritten, or the site errs"
         )
-        return violation(db, "P3", "R18", record.sequence, what)
+        site = record.subject.partition(".")[2]
+        expected = "that decision where the site saw it"
+        return violation(db, "P3", "R18", record.sequence, what, expected, site)
     _anchor(db, sequence)
 
 
@@ -86,7 +99,7 @@ def attested(db: sqlite3.Connection, sequence: int, event: RoundCommitted) -> No
             f"round {event.round} says that the log through {event.through} has digest "
             f"{event.log_digest[:16]}, it is {found}"
         )
-        return violation(db, "P3", "R18", sequence, what)
+        return violation(db, "P3", "R18", sequence, what, "the log's own digest")
     _anchor(db, event.through)
 
 
@@ -100,7 +113,7 @@ def stepped(db: sqlite3.Connection, sequence: int, event: RoundCommitted) -> Non
     (version,) = db.execute("SELECT version FROM audit_model").fetchone()
     if event.version != version + 1:
         what = f"version {event.version} follows version {version}"
-        violation(db, "P3", "R13", sequence, what)
+        violation(db, "P3", "R13", sequence, what, f"version {version + 1}")
     db.execute(
         "UPDATE audit_model SET version = ?, tokens = tokens + ?, parameters = ?, momentum = ?, "
         "residual = ?",
@@ -129,7 +142,7 @@ def finished(db: sqlite3.Connection, sequence: int, event: RunFinished) -> None:
     for name, claimed, known in zip(names, said, row, strict=True):
         if known is not None and claimed != known:
             what = f"the run ends with {name} {str(claimed)[:16]}, committed are {str(known)[:16]}"
-            violation(db, "P3", "R15", sequence, what)
+            violation(db, "P3", "R15", sequence, what, f"{name} {str(known)[:16]}")
 
 
 def _anchor(db: sqlite3.Connection, sequence: int) -> None:

@@ -32,7 +32,7 @@ from eventlog.errors import LogDamaged
 from eventlog.projector import Projection
 from leases import verdicts
 from leases.anchors import violation
-from leases.findings import EpochCount, Findings, Share, Violation, Void
+from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
 from leases.life import Life
 from leases.table import LeaseTable
 from leases.verdicts import Judge
@@ -54,6 +54,7 @@ class _Both:
 
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         before = self._life.look(db) if self._life else ""
+        self._judge.weigh(db, entry)
         void = self._table.apply(db, entry)
         self._judge.see(db, entry, void)
         if self._life:
@@ -88,7 +89,7 @@ class Audit:
         """The log is not what was written from `error.sequence` on: the findings end before it."""
         self.damaged = True
         db = self._projection.db
-        violation(db, "P3", rule, error.sequence, error.what)
+        violation(db, "P3", rule, error.sequence, error.what, "the log as it was written")
 
     def judge(self, record: Record) -> tuple[Entry, str]:
         """Feed the next event; what it is, and '' or why it is void. Raises LogDamaged."""
@@ -118,16 +119,28 @@ class Audit:
             violations=self._violations(),
             void=[Void(*row) for row in self._rows("SELECT * FROM audit_void ORDER BY sequence")],
             shares=self._shares(),
+            departures=[
+                Departure(*row) for row in self._rows("SELECT * FROM audit_departures ORDER BY seq")
+            ],
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )
+
+    def refusals(self) -> list[Refusal]:
+        """Refused deltas whose cause the log cannot show: for a deep audit."""
+        rows = self._rows(
+            "SELECT d.seq, d.code, b.norm FROM audit_deltas d LEFT JOIN audit_bounds b "
+            "ON b.delta = d.seq WHERE d.code IN ('blob', 'form', 'nonfinite', 'outlier') "
+            "ORDER BY d.seq"
+        )
+        return [Refusal(*row) for row in rows]
 
     def close(self) -> None:
         """Close the database."""
         self._projection.close()
 
     def _violations(self) -> list[Violation]:
-        columns = "promise, rule, sequence, what"
+        columns = "promise, rule, sequence, what, expected, site, block"
         rows = self._rows(f"SELECT {columns} FROM audit_violations ORDER BY sequence, rowid")
         return [Violation(*row) for row in rows] or self._disagreements()
 
@@ -145,7 +158,7 @@ class Audit:
             theirs = tuple(row[name] for name in names)
             if mine != theirs:
                 what = f"epoch {one.epoch}: counted {names} are {mine}, in the lease table {theirs}"
-                found.append(Violation("P1", "R1", last, what))
+                found.append(Violation("P1", "R1", last, what, "equal counts"))
         return found
 
     def _epochs(self) -> list[EpochCount]:
@@ -192,6 +205,8 @@ class Audit:
                 counts.get("merged", 0),
                 counts.get("stolen", 0),
                 {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)},
+                counts.get("unstarted", 0),
+                counts.get("started", 0),
             )
             for site, counts in sites.items()
         ]

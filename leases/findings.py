@@ -8,12 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise (P1 to P8) that the log breaks, by which rule (R1 to R20), at which sequence."""
+    """A promise (P1 to P8) that the log breaks, by which rule (R1 to R20), at which sequence; what
+    should have been; and the site and block (`epoch:block`) it concerns, where it is one."""
 
     promise: str
     rule: str
     sequence: int
     what: str
+    expected: str = ""
+    site: str = ""
+    block: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,37 @@ class EpochCount:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one site got, gave and lost, in blocks. `reclaimed`: number by cause."""
+    """What one site got, gave and lost, in blocks. `reclaimed`: number by cause; `unstarted` and
+    `started`: the same blocks, by whether their training had begun."""
 
     site: str
     granted: int
     merged: int
     stolen: int
     reclaimed: dict[str, int]
+    unstarted: int = 0
+    started: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """One departure, and the blocks that it gave back."""
+
+    sequence: int
+    site: str
+    code: str
+    unstarted: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A delta refused for what only its blob can tell. `bound`: the norm that the guard may have
+    allowed at least, where it was refused as an outlier and anything compared."""
+
+    delta: int
+    code: str
+    bound: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,7 @@ class Findings:
     violations: list[Violation]
     void: list[Void]
     shares: list[Share]
+    departures: list[Departure]
     log_digest: str
     model_digest: str | None
 
@@ -82,10 +111,20 @@ class Findings:
         """Blocks reclaimed over blocks granted; steals are no reclaims."""
         return self.blocks_reclaimed / self.blocks_granted if self.blocks_granted else 0.0
 
+    def explained(self) -> dict[str, Any]:
+        """What `--explain` adds to the documented object."""
+        whole = {
+            "sites": [asdict(one) for one in self.shares],
+            "departures": [asdict(one) for one in self.departures],
+        }
+        for part in ("unstarted", "started"):
+            whole[f"reclaimed_{part}"] = sum(getattr(one, part) for one in self.shares)
+        return whole
+
     def as_json(self) -> dict[str, Any]:
         """The documented object (docs/reference.md)."""
         whole = asdict(self)
-        whole.pop("shares")
+        del whole["shares"], whole["departures"]
         return {
             "run": whole.pop("run"),
             "ok": self.ok,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass, field
 
 from eventlog.codec import Entry
@@ -43,6 +44,18 @@ class Life:
     epoch: int
     block: int
     moments: list[Moment] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """The life in one line."""
+        moves = Counter(one.type for one in self.moments if one.after != one.before)
+        merged = [one for one in self.moments if one.after == "merged" != one.before]
+        returned = sum(one.after == AVAILABLE != one.before for one in self.moments)
+        end = self.moments[-1].after if self.moments else AVAILABLE
+        parts = [f"granted {moves['lease.granted']} times, came back {returned} times"]
+        parts += [f"merged at {one.sequence}" for one in merged] or [f"{end} at the end"]
+        num_void = sum(bool(one.void) for one in self.moments)
+        parts += [f"{num_void} event{'s' * (num_void != 1)} void"] if num_void else []
+        return f"block {self.epoch}:{self.block}: " + "; ".join(parts)
 
     def look(self, db: sqlite3.Connection) -> str:
         """The block's state now."""

@@ -6,6 +6,7 @@ a block that two commits name was merged twice by whoever wrote them.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from typing import cast
@@ -29,6 +30,7 @@ CREATE TABLE audit_merged (
 ) WITHOUT ROWID;
 CREATE TABLE audit_closed (epoch INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
 """
+_BLOCK = re.compile(r"\b\d+:\d+\b")
 _MAX_NAMED = 5  # blocks that one violation names
 
 
@@ -53,14 +55,15 @@ def closed(db: sqlite3.Connection, entry: Entry) -> None:
         return  # a delta that is none has no tokens to weigh by
     if event.tokens != total:
         what = f"the cut of round {event.round} claims {event.tokens} tokens, its blocks have"
-        violation(db, "P5", "R15", sequence, f"{what} {total}")
+        violation(db, "P5", "R15", sequence, f"{what} {total}", f"{total} tokens")
     for cut, num in zip(event.deltas, known, strict=True):
         if (cut.tokens, cut.weight) != (num, num / total):
             what = (
                 f"delta {cut.delta[0]} of {cut.site} is weighted {cut.weight:.6g} for {cut.tokens} "
                 f"tokens; its blocks have {num} of {total}, which is {num / total:.6g}"
             )
-            violation(db, "P5", "R15", sequence, what)
+            expected = f"{num} tokens, weight {num / total:.6g}"
+            violation(db, "P5", "R15", sequence, what, expected, cut.site)
 
 
 def _member(db: sqlite3.Connection, sequence: int, cut: Cut) -> int | None:
@@ -69,7 +72,8 @@ def _member(db: sqlite3.Connection, sequence: int, cut: Cut) -> int | None:
         "SELECT site, tokens, fault, refused FROM audit_deltas WHERE seq = ? AND id = ?", cut.delta
     ).fetchone()
     if row is None:
-        violation(db, "P4", "R3", sequence, f"there is no delta {cut.delta[0]} to cut")
+        what = f"there is no delta {cut.delta[0]} to cut"
+        violation(db, "P4", "R3", sequence, what, "deltas that were published", cut.site)
         return None
     site, tokens, fault, refused = row
     if site != cut.site:
@@ -77,7 +81,9 @@ def _member(db: sqlite3.Connection, sequence: int, cut: Cut) -> int | None:
     if refused:
         fault = "it was refused"
     if fault:
-        violation(db, "P4", "R3", sequence, f"delta {cut.delta[0]} is cut, but {fault}")
+        what, block = f"delta {cut.delta[0]} is cut, but {fault}", _BLOCK.search(fault)
+        expected = "a cut without it"
+        violation(db, "P4", "R3", sequence, what, expected, site, block[0] if block else "")
     return cast(int, tokens)
 
 
@@ -88,19 +94,21 @@ def committed(db: sqlite3.Connection, entry: Entry) -> None:
         "SELECT round, tokens, committed FROM audit_cuts WHERE seq = ? AND id = ?", event.cut
     ).fetchone()
     if cut is None:
-        violation(db, "P4", "R13", sequence, f"round {event.round} has no cut {event.cut[0]}")
+        what = f"round {event.round} has no cut {event.cut[0]}"
+        violation(db, "P4", "R13", sequence, what, "a RoundClosed before it")
         return
     if cut[0] != event.round:
         what = f"round {event.round} commits the cut of round {cut[0]}"
-        violation(db, "P1", "R13", sequence, what)
+        violation(db, "P1", "R13", sequence, what, f"a cut of round {event.round}")
     if cut[1] != event.tokens:
         what = f"round {event.round} merges {cut[1]} tokens, it says {event.tokens}"
-        violation(db, "P5", "R15", sequence, what)
+        violation(db, "P5", "R15", sequence, what, f"{cut[1]} tokens")
     again = _merge(db, sequence, event.cut)
     if again:
         blocks = _named([(epoch, block) for epoch, block, _ in again], len(again))
         what = f"round {event.round} merges {blocks} again, merged since {again[0][2]}"
-        violation(db, "P1", "R4", sequence, what)
+        block = f"{again[0][0]}:{again[0][1]}"
+        violation(db, "P1", "R4", sequence, what, "each block once", block=block)
     db.execute("UPDATE audit_cuts SET committed = 1 WHERE seq = ?", (event.cut[0],))
 
 
@@ -115,7 +123,7 @@ def _merge(db: sqlite3.Connection, sequence: int, cut: Token) -> list[tuple[int,
     gone = sorted({(delta, site) for site, _, _, is_refused, delta in members if is_refused})
     for delta, site in gone:
         what = f"delta {delta} of {site} is merged though it was refused"
-        violation(db, "P4", "R4", sequence, what)
+        violation(db, "P4", "R4", sequence, what, "a merge without it", site)
     again = []
     for site, epoch, block, _, _ in members:
         key = (epoch, block)
@@ -140,10 +148,12 @@ def epoch_closed(db: sqlite3.Connection, entry: Entry, index: BlockIndex) -> Non
     num, first = _missing(db, event.epoch, index)
     if num:
         what = f"epoch {event.epoch} is closed without {_named(first, num)}"
-        violation(db, "P1", "R15", sequence, what)
+        block = f"{first[0][0]}:{first[0][1]}"
+        expected = "every block merged or quarantined"
+        violation(db, "P1", "R15", sequence, what, expected, block=block)
     if event.blocks != index.num_blocks:
         what = f"epoch {event.epoch} has {index.num_blocks} blocks, it says {event.blocks}"
-        violation(db, "P1", "R15", sequence, what)
+        violation(db, "P1", "R15", sequence, what, f"{index.num_blocks} blocks")
     db.execute("INSERT OR IGNORE INTO audit_closed VALUES (?, ?)", (event.epoch, sequence))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import dataclass
 
@@ -60,3 +61,15 @@ def share_done(
         quota_tokens = config.blocks_per_round * index.block_tokens
         return min(1.0, (version + own_tokens / quota_tokens) / aim.rounds)
     return min(1.0, (merged_tokens + own_tokens) / (aim.tokens or 1))
+
+
+def lr_share(progress: float, warmup: float, final_share: float) -> float:
+    """The share of the peak rate at a progress in [0, 1] (clamped): linear from 0 to 1 over
+    `warmup`, then half a cosine from 1 down to `final_share` (SGDR, arXiv:1608.03983, eq. 5)."""
+    progress = min(max(progress, 0.0), 1.0)
+    if progress < warmup:
+        return progress / warmup
+    if warmup >= 1.0:
+        return 1.0
+    done = (progress - warmup) / (1.0 - warmup)
+    return final_share + (1.0 - final_share) * (1.0 + math.cos(math.pi * done)) / 2.0

@@ -44,8 +44,9 @@ CREATE INDEX audit_leases_held ON audit_leases (incarnation);
 CREATE TABLE audit_deltas (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, site TEXT NOT NULL, incarnation INTEGER NOT NULL,
     tokens INTEGER NOT NULL, fault TEXT NOT NULL, void INTEGER NOT NULL,
-    refused INTEGER NOT NULL DEFAULT 0
+    refused INTEGER NOT NULL DEFAULT 0, code TEXT
 );
+CREATE INDEX audit_deltas_refused ON audit_deltas (code) WHERE code IS NOT NULL;
 CREATE TABLE audit_delta_blocks (
     delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,
     trained INTEGER NOT NULL, PRIMARY KEY (delta, epoch, block)
@@ -53,9 +54,18 @@ CREATE TABLE audit_delta_blocks (
 CREATE TABLE audit_quarantined (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (epoch, block)
 ) WITHOUT ROWID;
+CREATE TABLE audit_suspects (
+    epoch INTEGER NOT NULL, block INTEGER NOT NULL, site TEXT NOT NULL, num INTEGER NOT NULL,
+    PRIMARY KEY (epoch, block, site)
+) WITHOUT ROWID;
+CREATE TABLE audit_bounds (delta INTEGER PRIMARY KEY, norm REAL);
 CREATE TABLE audit_epochs (
     epoch INTEGER PRIMARY KEY, granted INTEGER NOT NULL DEFAULT 0,
     reclaimed INTEGER NOT NULL DEFAULT 0, stolen INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE audit_departures (
+    seq INTEGER PRIMARY KEY, site TEXT NOT NULL, code TEXT NOT NULL, unstarted INTEGER NOT NULL,
+    started INTEGER NOT NULL
 );
 CREATE TABLE audit_shares (
     site TEXT NOT NULL, what TEXT NOT NULL, num INTEGER NOT NULL, PRIMARY KEY (site, what)
@@ -79,7 +89,9 @@ def departed(db: sqlite3.Connection, entry: Entry) -> None:
     event = cast(SiteDeparted, entry.event)
     db.execute("UPDATE audit_lives SET departed = 1 WHERE seq = ?", (event.incarnation[0],))
     where, values = "incarnation = ? AND phase < ?", (event.incarnation[0], DELIVERED)
-    _take_back(db, f"departed ({event.code})", where, values)
+    unstarted, started = _take_back(db, f"departed ({event.code})", where, values)
+    row = (entry.record.sequence, event.site, event.code, unstarted, started)
+    db.execute("INSERT INTO audit_departures VALUES (?, ?, ?, ?, ?)", row)
 
 
 def granted(db: sqlite3.Connection, entry: Entry) -> None:
@@ -170,7 +182,7 @@ def refused(db: sqlite3.Connection, entry: Entry) -> None:
     and are still held."""
     event = cast(DeltaRefused, entry.event)
     delta = event.delta[0]
-    db.execute("UPDATE audit_deltas SET refused = 1 WHERE seq = ?", (delta,))
+    db.execute("UPDATE audit_deltas SET refused = 1, code = ? WHERE seq = ?", (event.code, delta))
     rows = db.execute(
         "SELECT b.epoch, b.block, d.incarnation, d.void FROM audit_deltas d "
         "JOIN audit_delta_blocks b ON b.delta = d.seq WHERE d.seq = ? AND b.trained "
@@ -182,7 +194,13 @@ def refused(db: sqlite3.Connection, entry: Entry) -> None:
         values = (epoch, block, incarnation, delta)
         if void:
             _take_back(db, "void delta", where, (*values, COMPLETED))
-        else:
+        elif event.values:
+            db.execute(
+                "INSERT INTO audit_suspects VALUES (?, ?, ?, 1) ON CONFLICT (epoch, block, site) "
+                "DO UPDATE SET num = num + 1",
+                (epoch, block, event.site),
+            )
+        if not void:
             db.execute(f"DELETE FROM audit_leases WHERE {where}", (*values, DELIVERED))
 
 
@@ -210,14 +228,20 @@ def share(db: sqlite3.Connection, site: str, what: str, num: int) -> None:
 
 def _take_back(
     db: sqlite3.Connection, cause: str, where: str, values: tuple[int | str, ...]
-) -> None:
+) -> tuple[int, int]:
+    """Blocks go back; how many were not started, and how many were."""
     held = db.execute(
-        f"SELECT epoch, site, count(*) FROM audit_leases WHERE {where} GROUP BY epoch, site", values
+        "SELECT epoch, site, sum(phase = 0), sum(phase > 0) FROM audit_leases "
+        f"WHERE {where} GROUP BY epoch, site",
+        values,
     ).fetchall()
-    for epoch, site, num in held:
-        _count(db, epoch, "reclaimed", num)
-        share(db, site, f"reclaimed: {cause}", num)
+    for epoch, site, unstarted, started in held:
+        _count(db, epoch, "reclaimed", unstarted + started)
+        share(db, site, f"reclaimed: {cause}", unstarted + started)
+        share(db, site, "unstarted", unstarted)
+        share(db, site, "started", started)
     db.execute(f"DELETE FROM audit_leases WHERE {where}", values)
+    return sum(row[2] for row in held), sum(row[3] for row in held)
 
 
 def _count(db: sqlite3.Connection, epoch: int, what: str, num: int) -> None:

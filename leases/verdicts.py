@@ -3,9 +3,10 @@ promise; and who counts what (see `leases.audit` for the principle)."""
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from eventlog.codec import Entry, Envelope
@@ -17,20 +18,23 @@ from eventlog.events import (
     CoordinatorTick,
     DeltaPublished,
     EpochClosed,
+    Event,
     RoundClosed,
     RoundCommitted,
     RunCreated,
     RunFinished,
 )
-from leases import anchors, merges, tally
+from leases import anchors, duties, merges, rulings, tally
 from leases.anchors import violation
 from leases.blocks import BlockIndex
+from leases.grounds import Finding
+from leases.states import is_void
 from leases.view import View
 
 # Decisions that another source can overtake, and with what (the module text of `leases.audit`).
 _HALTS = frozenset({"run.paused", "run.resumed", "run.stopped"})
 OVERTAKABLE: dict[str, frozenset[str]] = {
-    "lease.granted": frozenset({"site.departing", "run.paused", "run.stopped"}),
+    "lease.granted": frozenset({"run.paused", "run.stopped"}),
     "lease.reclaimed": frozenset({"block.started", "block.completed", "delta.published"}),
     "lease.stolen": frozenset({"block.started"}),
     "round.opened": _HALTS,
@@ -40,25 +44,27 @@ OVERTAKABLE: dict[str, frozenset[str]] = {
     "site.refused": frozenset({"site.joined"}),
 }
 
-# Which promise a void decision of a type breaks, and by which rule it is void.
-BROKEN: dict[str, tuple[str, str]] = {
-    "block.quarantined": ("P1", "R14"),
-    "coordinator.elected": ("P1", "R5"),
-    "coordinator.tick": ("P1", "R8"),
-    "delta.refused": ("P1", "R4"),
-    "epoch.closed": ("P1", "R15"),
-    "lease.granted": ("P1", "R2"),
-    "lease.reclaimed": ("P1", "R4"),
-    "lease.stolen": ("P1", "R2"),
-    "round.closed": ("P4", "R3"),
-    "round.committed": ("P1", "R4"),
-    "round.opened": ("P1", "R13"),
-    "run.finished": ("P1", "R15"),
-    "site.admitted": ("P4", "R11"),
-    "site.departed": ("P4", "R4"),
-    "site.refused": ("P4", "R11"),
-    "snapshot.saved": ("P3", "R20"),
+# Which promise a void decision of a type breaks, by which rule it is void, and what would hold.
+BROKEN: dict[str, tuple[str, str, str]] = {
+    "block.quarantined": ("P1", "R14", "a block that is available"),
+    "coordinator.elected": ("P1", "R5", "a claim behind the newest event of the subject"),
+    "coordinator.tick": ("P1", "R8", "the next tick of the term"),
+    "delta.refused": ("P1", "R4", "a delta that is neither merged nor refused"),
+    "epoch.closed": ("P1", "R15", "every block of it merged or quarantined"),
+    "lease.granted": ("P1", "R2", "blocks that nobody holds, to who lives, while the run does"),
+    "lease.reclaimed": ("P1", "R4", "unstarted blocks of it, or all undelivered ones"),
+    "lease.stolen": ("P1", "R2", "unstarted blocks of who holds them"),
+    "round.closed": ("P4", "R3", "undecided deltas of the open round, in order"),
+    "round.committed": ("P1", "R4", "the next version, of the logged cut, once"),
+    "round.opened": ("P1", "R13", "the next round, on the newest version, after the last commit"),
+    "run.finished": ("P1", "R15", "an end when the target is reached, or a stop was asked for"),
+    "site.admitted": ("P4", "R11", "an answer to a waiting join of a site that does not live"),
+    "site.departed": ("P4", "R4", "one departure of an incarnation that lives"),
+    "site.refused": ("P4", "R11", "an answer to a waiting join"),
+    "snapshot.saved": ("P3", "R20", "a snapshot of a committed version"),
 }
+_BLOCK = re.compile(r"\b\d+:\d+\b")
+_UNKNOWN = ("P3", "R1", "a decision that holds")
 
 _TABLES = """
 CREATE TABLE audit_void (sequence INTEGER PRIMARY KEY, type TEXT NOT NULL, why TEXT NOT NULL);
@@ -88,7 +94,7 @@ _MOVES: dict[str, Count] = {
 
 def create(db: sqlite3.Connection) -> None:
     """Make the empty tables of the whole audit."""
-    for part in (anchors, tally, merges):
+    for part in (anchors, tally, merges, duties):
         part.create(db)
     anchors.run_statements(db, _TABLES)
     db.execute("INSERT INTO audit_pen VALUES (0, 0, '', 0, 0)")
@@ -96,9 +102,29 @@ def create(db: sqlite3.Connection) -> None:
 
 @dataclass(slots=True)
 class Judge:
-    """Sees every event after the lease table has folded it. All its memory is in the database."""
+    """Sees every event after the lease table has folded it. All its memory is in the database,
+    but for what it found before the event that is being folded."""
 
     run: str
+    _found: list[Finding] = field(default_factory=list)
+
+    def reads(self, entry: Entry) -> bool:
+        """Whether the lease table's rows are read for this event: before it is folded, or behind
+        it. A fold that holds rows back has to write them first."""
+        event = entry.event
+        if entry.record.subject != COORDINATOR or entry.envelope is None or event is None:
+            return False
+        return type(event) in rulings.RULES or duties.looks(event)
+
+    def weigh(self, db: sqlite3.Connection, entry: Entry) -> None:
+        """Look at the state that a decision stands on, before it is folded."""
+        self._found = []
+        if not self.reads(entry):
+            return
+        _, _, _, last, folded = db.execute("SELECT * FROM audit_pen").fetchone()
+        if last != entry.record.sequence - 1:
+            folded = last
+        self._found = rulings.weigh(db, entry, folded)
 
     def see(self, db: sqlite3.Connection, entry: Entry, void: str) -> None:
         """Count an event, and note what promise it breaks, if any."""
@@ -109,7 +135,7 @@ class Judge:
                 "INSERT INTO audit_void VALUES (?, ?, ?)", (entry.record.sequence, kind, void)
             )
         if entry.record.subject == COORDINATOR:
-            _decision(db, entry, void)
+            _decision(db, entry, void, self._found)
         else:
             _report(db, entry, void)
 
@@ -155,12 +181,13 @@ def _known(db: sqlite3.Connection, entry: Entry) -> bool:
     return row.fetchone() is not None
 
 
-def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
+def _decision(db: sqlite3.Connection, entry: Entry, void: str, found: Sequence[Finding]) -> None:
     """An event on the coordinator's subject: judged as written, unless its term had ended."""
     sequence, envelope, event = entry.record.sequence, entry.envelope, entry.event
     if envelope is None or envelope.source != COORDINATOR:
         why = entry.problem or f"its payload says source {envelope.source if envelope else '?'}"
-        return violation(db, "P4", "R6", sequence, f"this is no decision of the coordinator: {why}")
+        what = f"this is no decision of the coordinator: {why}"
+        return violation(db, "P4", "R6", sequence, what, "decisions only, on its own subject")
     claims = isinstance(event, CoordinatorElected)
     before = _num_violations(db)
     term, stale = _follow_pen(db, sequence, envelope, claims)
@@ -169,8 +196,14 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     if event is None:
         advice = "; upgrade atoll" if entry.newer else ""
         what = f"a decision cannot be judged: {entry.problem}{advice}"
-        return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what)
+        expected = "an event that this version of atoll knows"
+        return violation(db, "P3", "R17" if entry.newer else "R6", sequence, what, expected)
     _hold_against_promises(db, entry, void)
+    if not is_void(void):
+        if isinstance(event, CoordinatorTick):
+            found = duties.ticked(db) if duties.looks(event) else []
+        for one in found:
+            violation(db, one.promise, one.rule, sequence, one.what, *one.concerns())
     moves = _MOVES.get(event.type)
     if moves and (not void or void.startswith("in part")):
         moves(db, entry)
@@ -178,10 +211,19 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str) -> None:
         return  # what is wrong has been said more precisely
     if event.type in OVERTAKABLE and _overtaken(db, entry, void):
         return
-    promise, rule = BROKEN.get(event.type, ("P3", "R1"))
+    promise, rule, expected = BROKEN.get(event.type, _UNKNOWN)
     if envelope.term != term and not claims:
-        promise, rule = "P1", "R5"
-    violation(db, promise, rule, sequence, f"{event.type} is void: {void}")
+        promise, rule, expected = "P1", "R5", f"decisions of term {term}"
+    what, (site, block) = f"{event.type} is void: {void}", _concerns(event, void)
+    violation(db, promise, rule, sequence, what, expected, site, block)
+
+
+def _concerns(event: Event, void: str) -> tuple[str, str]:
+    """The site of a decision, and the first block that the fold's word on it names."""
+    named = _BLOCK.search(void)
+    block = getattr(event, "block", None)
+    one = f"{getattr(event, 'epoch', 0)}:{block}" if isinstance(block, int) else ""
+    return str(getattr(event, "site", "")), one or (named[0] if named else "")
 
 
 def _follow_pen(
@@ -199,7 +241,7 @@ def _follow_pen(
     elif not stale:
         what = f"decision {envelope.n} names {(envelope.previous or 'none')[:12]} as the one before"
         what += f"; before it stands decision {n}, {name[:12] or 'none'}"
-        violation(db, "P1", "R5", sequence, what)
+        violation(db, "P1", "R5", sequence, what, f"decision {n + 1} that names {name[:12]}")
     db.execute(
         "UPDATE audit_pen SET term = ?, n = ?, id = ?, last = ?, folded = ?",
         (term, n, name, sequence, folded),
@@ -225,6 +267,8 @@ def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> N
         anchors.finished(db, sequence, event)
     elif isinstance(event, CoordinatorTick | CoordinatorElected):
         db.execute("UPDATE audit_pen SET folded = ?", (sequence,))  # stands alone in its append
+        if isinstance(event, CoordinatorElected):
+            duties.elected(db)
 
 
 def _overtaken(db: sqlite3.Connection, entry: Entry, void: str) -> bool:

@@ -94,7 +94,11 @@ async def deep(audit: Audit, blobs: BlobStore, progress: Progress) -> Deep:
     last = audit.view.run().version
     with TemporaryDirectory(prefix="atoll-deep-") as folder:
         return await verify.deep(
-            audit.view, blobs, Path(folder), lambda version: progress(version, last)
+            audit.view,
+            blobs,
+            Path(folder),
+            lambda version: progress(version, last),
+            audit.refusals(),
         )
 
 

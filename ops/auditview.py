@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outer.verify import Deep
 
 _VARYING = re.compile(r"'[^']*'|\b[0-9a-f]{12,}\b|\d+(:\d+)?")
+_MAX_DEPARTURES = 40
 _MAX_LINES = 20  # of violations; --json has them all
 
 
@@ -45,11 +46,30 @@ def explain(found: Findings) -> None:
         f"{found.blocks_stolen:,} were stolen before they were started."
     )
     table = Table(box=box.SIMPLE)
-    for column in ("site", "granted", "merged", "stolen", "reclaimed", "share", "why"):
+    columns = ("site", "granted", "merged", "stolen", "reclaimed", "share", "unstarted", "started")
+    for column in (*columns, "why"):
         table.add_column(column, justify="left" if column in ("site", "why") else "right")
     for one in found.shares:
         table.add_row(*_share(one))
     console.print(table)
+    _departures(console, found)
+
+
+def _departures(console: Console, found: Findings) -> None:
+    """What each departure gave back, the newest ones where there are many."""
+    if not found.departures:
+        console.print("No site has departed.")
+        return
+    table = Table(box=box.SIMPLE)
+    for column in ("departure at", "site", "code", "unstarted", "started"):
+        table.add_column(column, justify="left" if column in ("site", "code") else "right")
+    for one in found.departures[-_MAX_DEPARTURES:]:
+        figures = (f"{one.unstarted:,}", f"{one.started:,}")
+        table.add_row(f"{one.sequence:,}", one.site, one.code, *figures)
+    console.print(table)
+    more = len(found.departures) - _MAX_DEPARTURES
+    if more > 0:
+        console.print(f"and {more:,} earlier departures (--json has all)")
 
 
 def show_life(life: Life, found: Findings) -> None:
@@ -71,6 +91,10 @@ def show_life(life: Life, found: Findings) -> None:
         says = escape(one.says) + (f" [red]void: {escape(one.void)}[/]" if one.void else "")
         table.add_row(str(one.sequence), one.time[11:23], one.source, one.type, move, says)
     console.print(table)
+    console.print(life.summary())
+    for wrong in found.violations:
+        if wrong.block == f"{life.epoch}:{life.block}":
+            console.print(f"[red]violation[/] at {wrong.sequence}: {escape(wrong.what)}")
 
 
 def _console() -> Console:
@@ -124,7 +148,11 @@ def _cell(column: str, num: int) -> str:
 def _violations(console: Console, found: Findings) -> None:
     for one in found.violations[:_MAX_LINES]:
         head = f"{one.promise} {one.rule} at {one.sequence}"
-        console.print(f"[red]violation[/] {escape(head)}: {escape(one.what)}")
+        whom = [one.site] if one.site else []
+        whom += [f"block {one.block}"] if one.block else []
+        head += f" ({', '.join(whom)})" if whom else ""
+        due = f"; should have been: {one.expected}" if one.expected else ""
+        console.print(f"[red]violation[/] {escape(head)}: {escape(one.what + due)}")
     if len(found.violations) > _MAX_LINES:
         console.print(f"and {len(found.violations) - _MAX_LINES} more (--json has all)")
 
@@ -158,4 +186,4 @@ def _share(one: Share) -> tuple[str, ...]:
     share = f"{num / one.granted:.1%}" if one.granted else "–"
     why = ", ".join(f"{cause}: {count:,}" for cause, count in one.reclaimed.items())
     figures = (f"{value:,}" for value in (one.granted, one.merged, one.stolen, num))
-    return (one.site, *figures, share, why)
+    return (one.site, *figures, share, f"{one.unstarted:,}", f"{one.started:,}", why)

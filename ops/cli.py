@@ -53,6 +53,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "simulate",
         "Run SCENARIO in a virtual world: real coordinator and hubs, virtual time and faults.",
     ),
+    "bench": (
+        "ops.commands.bench",
+        "bench",
+        "Measure NAME on this machine, in one run, against a named limit or peer.",
+    ),
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),

@@ -48,6 +48,7 @@ CODES = {
     "ArithmeticDiffers": INVALID,
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
+    "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
     "FileTrouble": INVALID,

@@ -9,10 +9,12 @@ from eventlog.events import RoundCommitted, SnapshotSaved
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What checking a delta's blob found. code '': it may be merged."""
+    """What checking a delta's blob found. code '': it may be merged, if its `norm`, which is that
+    of the blob's content, is none that the guard refuses (`leases.outliers`)."""
 
     code: str = ""
     reason: str = ""
+    norm: float = 0.0
 
     @property
     def values(self) -> bool:

@@ -20,6 +20,7 @@ from eventlog.events import (
 from eventlog.log import MAX_BATCH
 from leases import policy
 from leases.blocks import weights
+from leases.outliers import Guard
 from leases.progress import target_reached
 from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
@@ -160,7 +161,8 @@ def _may_get(view: View, one: Incarnation, round_: Round, members: dict[int, int
 
 
 def closing(view: View, facts: Facts) -> list[Event]:
-    """The cut: all expected are in; or quorum and grace; or the deadline with a delta (R13)."""
+    """The cut: all expected are in; or quorum and grace; or the deadline with a delta (R13). Who
+    would be in it and is an outlier is refused before (P8)."""
     round_ = view.round()
     if round_ is None or round_.state != "open":
         return []
@@ -170,6 +172,8 @@ def closing(view: View, facts: Facts) -> list[Event]:
     reason = _close_reason(view, round_, deltas)
     if not reason:
         return []
+    if odd := _outliers(view, facts, deltas):
+        return odd
     return [
         RoundClosed(
             round=round_.round,
@@ -184,6 +188,20 @@ def closing(view: View, facts: Facts) -> list[Event]:
             reason=shortened(reason),
         )
     ]
+
+
+def _outliers(view: View, facts: Facts, deltas: list[Delta]) -> list[Event]:
+    """The refusals of deltas that are too large beside the others (ADR-0009)."""
+    norms = {delta.token[0]: facts.verdicts[delta.token[0]].norm for delta in deltas}
+    decided: list[Event] = []
+    seen: set[int] = set()
+    for delta, reason in Guard(view, deltas, norms).outliers():
+        decided.append(_refusal(delta, Verdict("outlier", reason)))
+        decided += [] if delta.incarnation in seen else _reclaim_rest(view, delta)
+        seen.add(delta.incarnation)
+        if len(decided) > MAX_BATCH - 2:
+            break
+    return decided
 
 
 def _close_reason(view: View, round_: Round, deltas: list[Delta]) -> str:

@@ -8,19 +8,26 @@ momentum and residual with what was committed, bit by bit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eventlog.blobs import BlobStore
-from eventlog.errors import AtollError, BlobUnavailable
+from eventlog.errors import AtollError, BlobDamaged, BlobMissing, BlobUnavailable
 from leases import retention
+from leases.findings import Refusal
+from leases.outliers import CLAIM_TOLERANCE
 from leases.rows import Version
 from leases.view import View
 from outer import recover
 from outer.arithmetic import OPERATIONS, first_difference, self_test
+from outer.judging import judge
 from outer.versions import OuterState, load_snapshot
+
+_MAX_WRONG = 5  # deltas that are named
+_ROUNDING = (1 + CLAIM_TOLERANCE) ** 2  # bounds in the log are made of claims
 
 
 class ArithmeticDiffers(AtollError):
@@ -54,21 +61,25 @@ async def deep(
     blobs: BlobStore,
     folder: Path,
     on_version: Callable[[int], None] = lambda _: None,
+    refusals: Sequence[Refusal] = (),
 ) -> Deep:
     """Recompute all versions that retention still allows to, in the memory of one and the disk
-    space of one round. `folder`: scratch space; fetched blobs are removed from it again.
+    space of one round, and judge every delta again, the refused ones of `refusals` too. `folder`:
+    scratch space; fetched blobs are removed from it again.
 
     Raises ArithmeticDiffers, and BlobUnavailable where the store does not answer.
     """
     _check_arithmetic(view)
     begin, versions = first_recomputable(view), view.versions()
-    through = begin
+    through, wrong = begin, list[str]()
     try:
         state = await recover.nearest(view, blobs, folder, begin)
         if state.version != begin:
             return Deep(False, begin, begin, f"the state of version {begin} is not stored", begin)
+        wrong += await _judge_refused(view, blobs, folder, state, refusals)
         for row in versions[begin:]:
             through = row.version
+            wrong += await _judge_merged(view, blobs, folder, state, row)
             state = await recover.step_again(view, blobs, folder, state, row)
             await _compare_snapshot(view, blobs, folder, state, row)
             _forget(folder, [delta.blob for delta in view.merged_in(row.round)])
@@ -78,7 +89,8 @@ async def deep(
     except AtollError as error:
         failed = max(through, begin)
         return Deep(False, begin, max(begin, failed - 1), str(error), failed)
-    return Deep(True, begin, through, _what(begin, len(versions)))
+    what = _what(begin, len(versions))
+    return Deep(not wrong, begin, through, "; ".join([*wrong[:_MAX_WRONG], what]))
 
 
 def first_recomputable(view: View) -> int:
@@ -124,6 +136,48 @@ async def _compare_snapshot(
     if stored.version != state.version:
         raise AtollError(f"the snapshot of version {row.version} says it is of {stored.version}")
     _forget(folder, [row.snapshot_blob])
+
+
+async def _judge_merged(
+    view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
+) -> list[str]:
+    """P8: deltas that were merged though their blobs give cause to refuse them."""
+    wrong = []
+    for delta in view.merged_in(row.round):
+        path = await recover.fetch(blobs, delta.blob, folder)
+        found = await asyncio.to_thread(judge, path, state.parameters, delta)
+        if found.code:
+            wrong.append(
+                f"P8 R14: delta {delta.token[0]} of {delta.site} is merged in version "
+                f"{row.version}, should have been refused as {found.code!r}: {found.reason}"
+            )
+    return wrong
+
+
+async def _judge_refused(
+    view: View, blobs: BlobStore, folder: Path, state: OuterState, refusals: Sequence[Refusal]
+) -> list[str]:
+    """P8: deltas that were refused for what is not in their blobs. Blobs that are gone tell
+    nothing."""
+    wrong, released = [], set(retention.released(view.db))
+    for one in refusals:
+        delta = view.delta(one.delta)
+        if delta is None or delta.blob in released:
+            continue
+        try:
+            path = await recover.fetch(blobs, delta.blob, folder)
+        except (BlobMissing, BlobDamaged):
+            continue
+        found = await asyncio.to_thread(judge, path, state.parameters, delta)
+        _forget(folder, [delta.blob])
+        bound = one.bound / _ROUNDING if one.bound is not None else math.inf
+        if found.code != one.code and not (one.code == "outlier" and found.norm > bound):
+            should = f"as {found.code!r}: {found.reason}" if found.code else "not at all"
+            wrong.append(
+                f"P8 R14: delta {one.delta} of {delta.site} is refused as {one.code!r}, should "
+                f"have been {should}"
+            )
+    return wrong
 
 
 def _forget(folder: Path, blobs: Iterable[str]) -> None:

@@ -20,14 +20,10 @@ from eventlog.events import RoundCommitted, SnapshotSaved
 from leases.rows import Delta, Round, Version
 from leases.view import View
 from outer import recover
-from outer.codecs import DeltaInvalid, validate_delta
 from outer.facts import Verdict
+from outer.judging import judge
 from outer.merge import take_step
 from outer.versions import Digests, OuterState, save_snapshot
-
-# Larger values in a delta are refused: no two sets of weights differ by so much, and sums, momentum
-# and every codec stay far from overflow, which would stop the run and not the site.
-MAX_ABS = 2.0**20
 
 
 @dataclass(slots=True)
@@ -50,18 +46,15 @@ class Workshop:
             self.digests = await asyncio.to_thread(self.state.digests)
 
     async def verdict(self, delta: Delta) -> Verdict:
-        """Whether a delta's blob is there, whole, of the model's form, and finite (P8)."""
+        """Whether a delta's blob is there, and can be merged (P8)."""
         try:
             path = await recover.fetch(self.blobs, delta.blob, self.folder)
-            norms = await asyncio.to_thread(validate_delta, path, self._reference, delta.codec)
         except (BlobMissing, BlobDamaged) as error:
             return Verdict("blob", str(error))
-        except DeltaInvalid as error:
-            (self.folder / delta.blob).unlink(missing_ok=True)
-            return Verdict(error.code, str(error))
-        if norms.max_abs > MAX_ABS:
-            return Verdict("outlier", f"a value of {norms.max_abs:g} is no difference of weights")
-        return Verdict()
+        found = await asyncio.to_thread(judge, path, self._reference, delta)
+        if found.code:
+            path.unlink(missing_ok=True)
+        return found
 
     async def merge(
         self, view: View, round_: Round, deltas: list[Delta], through: int, log_digest: str

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from eventlog.config import Inner
-
-
-def lr_share(progress: float, warmup: float, final_share: float) -> float:
-    """The share of the peak rate at a progress in [0, 1] (clamped): linear from 0 to 1 over
-    `warmup`, then half a cosine from 1 down to `final_share` (SGDR, arXiv:1608.03983, eq. 5)."""
-    progress = min(max(progress, 0.0), 1.0)
-    if progress < warmup:
-        return progress / warmup
-    if warmup >= 1.0:
-        return 1.0
-    done = (progress - warmup) / (1.0 - warmup)
-    return final_share + (1.0 - final_share) * (1.0 + math.cos(math.pi * done)) / 2.0
+from leases.progress import lr_share
 
 
 def learning_rate(progress: float, inner: Inner) -> float:

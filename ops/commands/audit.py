@@ -66,7 +66,7 @@ def audit(
         findings, went = asyncio.run(_of_run(found, broker, life, deep))
     ok = findings.ok and (went is None or went.ok)
     if as_json:
-        print_json(_as_json(findings, went, life, ok))
+        print_json(_as_json(findings, went, life, explain, ok))
     else:
         _print(findings, went, life, explain, target)
     if not ok:
@@ -94,10 +94,14 @@ async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -
             return audit.result(), went
 
 
-def _as_json(findings: Findings, deep: Deep | None, life: Life | None, ok: bool) -> dict[str, Any]:
+def _as_json(
+    findings: Findings, deep: Deep | None, life: Life | None, explain: bool, ok: bool
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     whole = {**findings.as_json(), "ok": ok}
+    if explain:
+        whole |= findings.explained()
     if deep is not None:
         whole["deep"] = deep.as_json()
     if life is not None:

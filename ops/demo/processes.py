@@ -43,11 +43,15 @@ class Crew:
                 preexec_fn=(lambda: arm(prctl, parent)) if prctl else None,
             )
 
+    def kill(self, name: str) -> None:
+        """SIGKILL to one process, which is waited for."""
+        self.running[name].kill()
+        self.running.pop(name).wait()
+
     def kill_site(self, run: str, name: str) -> None:
         """SIGKILL to a site's hub and trainer: what a node failure looks like."""
         record = self.home.site(run, name) / "site.json"
-        self.running[name].kill()
-        self.running.pop(name).wait()
+        self.kill(name)
         try:
             os.kill(int(json.loads(record.read_text())["trainer_pid"]), signal.SIGKILL)
         except (OSError, ValueError, KeyError, TypeError):
@@ -82,3 +86,14 @@ class Crew:
         for process in self.running.values():
             process.wait()
         self.running.clear()
+
+
+def end_preload(process: subprocess.Popen[bytes]) -> None:
+    """End the parent that trainers are forked from."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

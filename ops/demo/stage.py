@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing, suppress
@@ -26,7 +25,7 @@ from eventlog.projector import Projection, run_projection
 from leases.table import LeaseTable
 from leases.view import View
 from ops import configure, founding
-from ops.demo.processes import Crew, DemoFailed
+from ops.demo.processes import Crew, DemoFailed, end_preload
 from ops.demo.story import FIRST, KILLED, Story, told
 from ops.folded import request
 from ops.home import Home
@@ -78,7 +77,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
             asyncio.to_thread(start_preload, preload_socket, home.process_log("preload")),
             asyncio.to_thread(_build, folder / "data"),
         )
-        stack.callback(_end_preload, preload)
+        stack.callback(end_preload, preload)
         say(
             f"{corpus.manifest.training.num_tokens:,} tokens of the Python standard library's "
             f"source; broker at {server.url}"
@@ -125,16 +124,6 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
 def _build(directory: Path) -> Corpus:
     options = build.Options(subset=SUBSET)
     return build.build([sources.standard_library()], directory, options, lambda *_: None)
-
-
-def _end_preload(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(5.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _begin(crew: Crew, run: str, data: Path) -> None:

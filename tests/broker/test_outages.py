@@ -15,6 +15,7 @@ from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
 from broker.streams import log_stream
+from eventlog.config import Timing
 from eventlog.errors import BlobUnavailable, Conflict, LogUnavailable
 from tests.contract.events import beat, tick
 from tests.contract.log_contract import collect
@@ -39,6 +40,17 @@ async def test_an_append_whose_answer_is_lost_is_stored_once(
     assert await log.append("coordinator", bodies, 0) == num_events + 1
     assert proxy.num_lost >= 1
     assert [r.payload for r in await log.read(1)] == bodies
+
+
+async def test_r8_a_lost_answer_does_not_silence_a_site_for_as_long_as_its_lease(
+    proxy: Proxy, lossy: Connection, run_name: str
+) -> None:
+    """The shortest lease is four heartbeats of 1 s; with one answer lost there is time for more."""
+    log = await JetStreamLog.create(lossy, run_name)
+    proxy.watch, proxy.lose, proxy.num_losses = b"ev.site.a", "answers", 1
+    async with asyncio.timeout(2 * Timing.MIN_HEARTBEAT_S + 1.0):
+        assert await log.append("site.a", [beat("a", 1)], 0) == 1
+    assert proxy.num_lost == 1
 
 
 async def test_a_batch_that_is_cut_in_the_middle_is_stored_whole_by_the_retry(

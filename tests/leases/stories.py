@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eventlog.chain import Record
 from eventlog.events import EpochClosed, LeaseStolen, RunFinished
 from leases.audit import Audit
@@ -85,3 +87,27 @@ def whole_run() -> Scenario:
     assert scenario.decide(closing_epoch()) == ""
     assert scenario.decide(ending(scenario)) == ""
     return scenario
+
+
+def alone(scenario: Scenario) -> tuple[str, str, str, str]:
+    """Promise, rule, site and block of the one finding, which is about the last event."""
+    (one,) = audited(scenario).violations
+    assert one.sequence == scenario.last[0] and one.what and one.expected, one
+    return (one.promise, one.rule, one.site, one.block)
+
+
+def assert_clean(scenario: Scenario) -> None:
+    assert audited(scenario).violations == []
+
+
+def granted(**fields: Any) -> Scenario:
+    """alpha and beta live; round 1 is open for both."""
+    scenario = Scenario(target=fields.pop("target", {"epochs": 1}), **fields)
+    scenario.arrive("alpha", "beta")
+    assert scenario.open(alpha=3, beta=3) == ""
+    return scenario
+
+
+def speak(scenario: Scenario, site: str) -> None:
+    """A site says something that changes nothing."""
+    assert scenario.apply(site, scenario.view.run().version) == ""

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from eventlog.events import CoordinatorTick, LeaseReclaimed, LeaseStolen
+from eventlog.events import CoordinatorTick, LeaseReclaimed, LeaseStolen, SiteDeparting
 from leases.view import View
 from tests.leases.stories import audited, closing_epoch
 from tests.support.scenario import Scenario
@@ -20,7 +20,9 @@ class Walk:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.scenario = Scenario(target={"epochs": 50}, num_sequences=38)  # 10 blocks an epoch
+        rounds = {"quorum": 1, "grace_s": 0, "deadline_s": 40}  # any cut with a delta is in time
+        self.scenario = Scenario(target={"epochs": 50}, num_sequences=38, rounds=rounds)
+        assert self.scenario.view.index().num_blocks == 10
         self.view: View = self.scenario.view
         self.num_void = 0
 
@@ -45,7 +47,9 @@ class Walk:
 
     def depart(self, site: str) -> None:
         if self.live(site):
-            assert self.scenario.depart(site) == ""
+            leaving = SiteDeparting(code="walltime", reason="its job ends")
+            assert self.scenario.says(site, leaving) == ""
+            assert self.scenario.depart(site, "walltime") == ""
 
     def grant(self, site: str) -> None:
         if not self.live(site):
@@ -87,6 +91,8 @@ class Walk:
         round_ = self.view.round()
         if round_ is not None and self.view.deltas("undecided"):
             self.scenario.commit()
+            for one in self.view.live():
+                assert self.scenario.apply(one.site, self.view.run().version) == ""
         for row in self.view.epochs():
             if row["closed_seq"] is None and row["merged"] == row["blocks"]:
                 closing = closing_epoch().model_copy(

@@ -105,9 +105,17 @@ def test_r2_operator_events_are_requests_that_fit_a_state(run: Scenario) -> None
     assert run.grant("b", 4) == "the run is stopping"
 
 
-def test_r2_a_grant_to_a_departing_site_is_void(run: Scenario) -> None:
+def test_r2_grants_that_a_departure_overtook_stand_and_so_do_those_behind_them(
+    run: Scenario,
+) -> None:
+    """The site said good-bye while the coordinator wrote: the other hubs, who do not read that,
+    trust what it wrote, in the next epoch too (R15, R16)."""
     assert run.says("b", SiteDeparting(code="drained", reason="asked")) == ""
-    assert run.grant("b", 4) == "b is departing"
+    assert not [one for one in policy.grants(run.view) if one.site == "b"]
+    assert run.decide(run.granting("b", 4, 5), run.granting("a", 0, epoch=1)) == ""
+    assert run.depart("b") == ""
+    assert run.states(4, 5) == ["available", "available"]
+    assert run.states(0, epoch=1) == ["leased"]
 
 
 def test_r2_a_drained_site_gets_no_more(run: Scenario) -> None:

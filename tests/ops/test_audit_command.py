@@ -162,7 +162,35 @@ def test_explain_names_the_share_and_the_cause_by_site(file: Path, capsys) -> No
     out = capsys.readouterr().out
     assert "2 of 10 granted blocks were reclaimed (20.0%)" in out
     (beta,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["beta"]]
-    assert beta == ["beta", "3", "1", "0", "2", "66.7%", "departed", "(lost):", "2"]
+    figures = ["beta", "3", "1", "0", "2", "66.7%", "1", "1"]  # unstarted, started
+    assert beta == [*figures, "departed", "(lost):", "2"]
+
+
+def test_explain_tells_each_departure_with_what_it_gave_back(file: Path, capsys) -> None:
+    found = audited(capsys, str(file), "--explain", code=0)
+    (departure,) = found["departures"]
+    assert departure["sequence"] > 1 and departure["site"] == "beta"
+    assert [departure[key] for key in ("code", "unstarted", "started")] == ["lost", 1, 1]
+    assert (found["reclaimed_unstarted"], found["reclaimed_started"]) == (1, 1)
+    assert [one["site"] for one in found["sites"]] == ["alpha", "beta"]
+    assert "departures" not in audited(capsys, str(file), code=0)
+
+
+def test_a_finding_names_whom_it_concerns_and_what_should_have_been(tmp_path: Path, capsys) -> None:
+    scenario = delivered()
+    assert scenario.grant("alpha", 3) == ""
+    assert scenario.grant("beta", 3) != ""
+    file = exported(scenario, tmp_path)
+    (wrong,) = audited(capsys, str(file), code=1)["violations"]
+    keys = ["block", "expected", "promise", "rule", "sequence", "site", "what"]
+    assert sorted(wrong) == keys
+    assert (wrong["site"], wrong["block"]) == ("beta", "0:3")
+    assert run(["audit", str(file)]) == 1
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("violation")]
+    assert "(beta, block 0:3)" in line and "should have been: " + wrong["expected"] in line
+    assert run(["audit", str(file), "--block", "0:3"]) == 1
+    out = capsys.readouterr().out
+    assert "block 0:3: granted" in out and f"violation at {wrong['sequence']}" in out
 
 
 def test_one_block_is_told_from_grant_to_merge(file: Path, capsys) -> None:

@@ -9,12 +9,14 @@ import torch
 
 from eventlog.dir_blobs import DirBlobs
 from eventlog.events import BlobsReleased, Event, RunCreated
+from leases.audit import Audit
 from outer import codecs, verify
 from outer.arithmetic import self_test
 from outer.verify import ArithmeticDiffers, Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop
-from tests.support.scenario import Scenario
+from tests.leases.stories import records
+from tests.support.scenario import RUN, Scenario
 
 NUM_VERSIONS = 4
 
@@ -51,8 +53,10 @@ class Real(Scenario):
         """The fields of a delta that lies in the store."""
         path = self.folder / "delta"
         codecs.encode(tensors(seed), "bf16", path)
+        norms = codecs.measure(codecs.decode(path))
         blob = await self.store.put(path)
-        return {"blob": blob.digest, "num_bytes": blob.num_bytes, "codec": "bf16"}
+        fields = {"blob": blob.digest, "num_bytes": blob.num_bytes, "codec": "bf16"}
+        return {**fields, "norm": norms.norm, "max_abs": norms.max_abs}
 
     async def round(self, number: int) -> None:
         """One block of each of two sites, merged by the coordinator's own code."""
@@ -159,6 +163,51 @@ async def test_a_machine_that_computes_otherwise_does_not_judge(tmp_path: Path) 
     real = await a_run(tmp_path, theirs)
     with pytest.raises(ArithmeticDiffers, match="'merge'"):
         await gone_deep(real)
+
+
+async def refused(real: Real, code: str, **changes: float) -> Deep:
+    """A fifth round, in which alpha's delta, right in all but `changes`, is refused by a code."""
+    assert real.open(alpha=1) == ""
+    assert real.grant("alpha", 5, epoch=1) == ""
+    real.train("alpha", 5, epoch=1)
+    fields = await real.put(77) | changes
+    delta = real.deliver("alpha", 5, epoch=1, **fields)
+    assert real.refuse(delta, "alpha", code) == ""
+    audit = Audit(RUN)
+    audit.feed(records(real))
+    scratch = real.folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    found = await deep(audit.view, real.store, scratch, refusals=audit.refusals())
+    audit.close()
+    return found
+
+
+@pytest.mark.parametrize("code", ["nonfinite", "form", "outlier", "blob"])
+async def test_p8_a_refusal_that_the_blob_gives_no_cause_for_is_found(
+    tmp_path: Path, code: str
+) -> None:
+    found = await refused(await a_run(tmp_path), code)
+    assert (found.ok, found.through_version) == (False, 4)
+    assert f"is refused as '{code}', should have been not at all" in found.what
+
+
+async def test_p8_a_refusal_for_a_claim_that_does_not_hold_is_right(tmp_path: Path) -> None:
+    found = await refused(await a_run(tmp_path), "form", norm=0.5)
+    assert found.ok, found.what
+    other = tmp_path / "other"
+    other.mkdir()
+    found = await refused(await a_run(other), "nonfinite", norm=0.5)
+    assert "should have been as 'form': its norm is said to be 0.5" in found.what
+
+
+async def test_p8_a_merged_delta_that_its_blob_gives_cause_to_refuse_is_found(
+    tmp_path: Path,
+) -> None:
+    real = await a_run(tmp_path)
+    real.projection.db.execute("UPDATE deltas SET norm = 1e-3 WHERE round = 2 AND site = 'beta'")
+    found = await gone_deep(real)
+    assert (found.ok, found.from_version, found.through_version) == (False, 0, 4)
+    assert "of beta is merged in version 2, should have been refused as 'form'" in found.what
 
 
 async def test_without_versions_the_initial_parameters_are_all_there_is(tmp_path: Path) -> None:

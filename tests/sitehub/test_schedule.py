@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventlog.config import Inner
-from sitehub.schedule import learning_rate, lr_share, step_progress
+from leases.progress import lr_share
+from sitehub.schedule import learning_rate, step_progress
 
 
 @pytest.mark.parametrize(

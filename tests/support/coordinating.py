@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from eventlog.codec import Entry, decode
 from eventlog.dir_blobs import DirBlobs
+from eventlog.errors import BlobError
 from eventlog.events import (
     OPERATOR,
     BlockCompleted,
@@ -205,16 +207,27 @@ class Site:
         if not blob:
             seed = 1000 * self.num_deltas + sum(map(ord, self.name))
             blob = await self.store(tensors(seed, 0.1), "bf16")
+        norms = await self._norms(blob)
         fields = {
             "base_version": self.version,
             "blocks": blocks,
             "blob": blob,
             "num_bytes": 1,
             "codec": "bf16",
-            "norm": 1.0,
-            "max_abs": 1.0,
+            "norm": norms.norm,
+            "max_abs": norms.max_abs,
         }
         return await self.says(DeltaPublished.model_validate({**fields, **changes}))
+
+    async def _norms(self, blob: str) -> codecs.Norms:
+        """Those of a stored delta; NaN where it is none."""
+        path = self.world.folder / f"{self.name}-measured"
+        path.unlink(missing_ok=True)
+        try:
+            await self.world.blobs.get(blob, path)
+            return codecs.measure(codecs.decode(path))
+        except (BlobError, codecs.DeltaInvalid):
+            return codecs.Norms(math.nan, math.nan, False)
 
     async def store(self, delta: dict[str, Tensor], codec: str) -> str:
         """The digest of a stored delta."""

@@ -58,6 +58,8 @@ class Fleet:
     processes: dict[str, Process] = field(default_factory=dict)
     thaws: list[Callable[[], None]] = field(default_factory=list)
     leaving: set[str] = field(default_factory=set)  # these may end with another code than 0
+    routes: dict[str, str] = field(default_factory=dict)  # by process: another way to the broker
+    networks: dict[str, str] = field(default_factory=dict)  # by process: its network namespace
 
     # -- commands that end ------------------------------------------------------------------------
 
@@ -66,7 +68,7 @@ class Fleet:
         began, folder = time.monotonic(), self.root / "commands"
         folder.mkdir(parents=True, exist_ok=True)
         out, err = (folder / f"{time.monotonic_ns()}.{name}" for name in ("out", "err"))
-        process = self.forks.start(arguments, self._environment() | env, out, err)
+        process = self.forks.start(arguments, self.environment() | env, out, err)
         try:
             code = await self._until(process.poll, " ".join(arguments), within_s)
         finally:
@@ -98,9 +100,13 @@ class Fleet:
         """Start a command in the background, its output in the log of that name. It is ended with
         this process, whatever ends that."""
         assert self.processes.get(name) is None, f"{name} runs already"
-        log = self.log_of(name)
+        log, env = self.log_of(name), self.environment()
+        env["ATOLL_BROKER"] = self.routes.get(name, self.url)
+        if name in self.networks:
+            self.processes[name] = self.forks.start(arguments, env, log, log, self.networks[name])
+            return
         launch = start_anew if self.own_interpreters else self.forks.start
-        self.processes[name] = launch(arguments, self._environment(), log, log)
+        self.processes[name] = launch(arguments, env, log, log)
 
     def kill(self, name: str) -> None:
         """SIGKILL to one process, which is waited for."""
@@ -141,7 +147,11 @@ class Fleet:
 
     def freeze(self, name: str) -> Callable[[], None]:
         """Hub and trainer do nothing, as if the node hung; what returns lets them go on."""
-        pids = [pid for pid in (self.processes[name].pid, self.living_trainer(name)) if pid]
+        return self.suspend(self.processes[name].pid, self.living_trainer(name))
+
+    def suspend(self, *processes: int | None) -> Callable[[], None]:
+        """SIGSTOP to processes; what returns sends SIGCONT to them, once."""
+        pids = [pid for pid in processes if pid]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
 
@@ -261,12 +271,18 @@ class Fleet:
         """What a site keeps of the run on this machine."""
         return self.home / "sites" / self.run / site
 
+    def elsewhere(self, root: Path) -> Fleet:
+        """Another machine, that takes part in the same run."""
+        other = Fleet(root, self.url, self.data, self.config, self.run, self.preload, self.forks)
+        other.history = self.history
+        return other
+
     def log_of(self, name: str) -> Path:
         folder = self.root / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / name
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return {
             PRELOAD_VARIABLE: self.preload,
             "ATOLL_BROKER": self.url,

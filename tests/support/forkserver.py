@@ -7,6 +7,7 @@ of its own, and is killed by its pid like any other process.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -26,6 +27,7 @@ from broker.deathsig import arm, death_signal
 
 CHECKOUT = Path(__file__).parents[2]
 _POLL_S = 0.02
+_CLONE_NEWNET = 0x40000000
 _MODULES = (
     *("ops.commands." + name for name in ("audit", "coordinate", "data", "log", "run", "site")),
     *("ops.auditing", "ops.connect", "ops.folded", "ops.founding", "ops.logfile", "ops.signals"),
@@ -96,12 +98,19 @@ class ForkServer:
         self._process.wait(20)
 
     def start(
-        self, arguments: Sequence[str], env: Mapping[str, str], out: Path, err: Path
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        out: Path,
+        err: Path,
+        network: str = "",
     ) -> Forked:
-        """Start `atoll ARGUMENTS` with `env` added, its output appended to two files."""
+        """Start `atoll ARGUMENTS` with `env` added, its output appended to two files; in a network
+        namespace that `ip netns` has made, where one is named."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.connect(str(self._path))
         request = {"argv": list(arguments), "env": dict(env), "out": str(out), "err": str(err)}
+        request["network"] = network
         sock.sendall(json.dumps(request).encode() + b"\n")
         return Forked(sock)
 
@@ -185,6 +194,8 @@ def _become(request: dict[str, Any]) -> None:
         for source, target in ((null, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
         os.environ.update(request["env"])
+        if request["network"]:
+            _enter(request["network"])
         from ops import cli
 
         code = cli.run(request["argv"])
@@ -194,6 +205,14 @@ def _become(request: dict[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _enter(network: str) -> None:
+    """Go into a network namespace. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/var/run/netns", network).open() as namespace:
+        if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {network}")
 
 
 def _main(path: Path) -> None:

@@ -17,15 +17,16 @@ from broker.deathsig import arm, death_signal
 class Served:
     """`atoll broker serve` on a directory. `url` stays the same over restarts."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.url = folder, ""
+    def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
+        self.folder, self.host, self.url = folder, host, ""
         self._process: subprocess.Popen[str] | None = None
-        self._pid = 0  # of the nats-server
+        self.pid = 0  # of the nats-server
 
     def start(self) -> None:
         """Returns once it is ready."""
         prctl, parent = death_signal(), os.getpid()
-        arguments = [sys.executable, "-m", "ops", "broker", "serve", "--json", "--dir"]
+        arguments = [sys.executable, "-m", "ops", "broker", "serve", "--json"]
+        arguments += ["--host", self.host, "--dir"]
         with self.folder.with_name(self.folder.name + ".log").open("ab") as talk:
             self._process = subprocess.Popen(
                 [*arguments, str(self.folder)],
@@ -40,7 +41,7 @@ class Served:
         assert self._process.stdout is not None
         said = json.loads(self._process.stdout.readline())
         assert self.url in ("", said["url"]), "it came back elsewhere"
-        self.url, self._pid = said["url"], said["pid"]
+        self.url, self.pid = said["url"], said["pid"]
 
     def streams(self) -> dict[str, tuple[int, int]]:
         """(messages, last sequence) of every stream, as the server's own monitor says."""
@@ -58,7 +59,7 @@ class Served:
         """SIGKILL to the server and to the command that looks after it."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
         self._process.kill()
         self._reap()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -103,25 +104,43 @@ def own_broker(tmp_path: Path) -> Iterator[Served]:
     served.kill()
 
 
+MakeFleet = Callable[..., Awaitable[Fleet]]
+
+
 @pytest.fixture
-async def fleet(
+async def make_fleet(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     data: Path,
     config: Path,
     parents: tuple[str, ForkServer],
-) -> AsyncIterator[Fleet]:
+) -> AsyncIterator[MakeFleet]:
+    """Makes runs: `await make_fleet(served, "key=value", ...)`, each on a machine of its own."""
+    made: list[Fleet] = []
+    async with AsyncExitStack() as stack:
+
+        async def make(served: Served, *overrides: str) -> Fleet:
+            run = f"run-{os.getpid()}-{next(_numbers)}"
+            home = tmp_path / f"machine-{len(made) + 1}"
+            fleet = Fleet(home, served.url, data, config, run, *parents)
+            fleet.own_interpreters = request.node.get_closest_marker("own_interpreters") is not None
+            made.append(fleet)
+            await fleet.create(*overrides)
+            fleet.history = await stack.enter_async_context(History.watched(served.url, run))
+            return fleet
+
+        yield make
+        for fleet in made:
+            fleet.close()
+        if request.node.stash.get(_failed, False):
+            for fleet in made:
+                print(fleet.said(60))
+
+
+@pytest.fixture
+async def fleet(request: pytest.FixtureRequest, make_fleet: MakeFleet) -> Fleet:
     """A run that was just created; a test that wants other settings than CONFIG's marks itself
     with `settings("key=value", ...)`."""
     name = "own_broker" if "own_broker" in request.fixturenames else "broker"
-    served: Served = request.getfixturevalue(name)
-    run = f"run-{os.getpid()}-{next(_numbers)}"
-    fleet = Fleet(tmp_path / "machine", served.url, data, config, run, *parents)
-    fleet.own_interpreters = request.node.get_closest_marker("own_interpreters") is not None
     marker = request.node.get_closest_marker("settings")
-    await fleet.create(*(marker.args if marker else ()))
-    async with History.watched(served.url, run) as fleet.history:
-        yield fleet
-        fleet.close()
-        if request.node.stash.get(_failed, False):
-            print(fleet.said(60))
+    return await make_fleet(request.getfixturevalue(name), *(marker.args if marker else ()))

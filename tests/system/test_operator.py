@@ -79,16 +79,7 @@ async def test_p7_a_job_delivers_and_departs_before_its_walltime_ends_and_its_su
     fleet.site("beta", "--walltime", "25s")
     await fleet.until(lambda log: log.view.run().version >= 1, "version 1", 60)
     first = fleet.history.view.live_at("beta").token
-    other = Fleet(
-        tmp_path / "other",
-        fleet.url,
-        fleet.data,
-        fleet.config,
-        fleet.run,
-        fleet.preload,
-        fleet.forks,
-    )
-    other.history = fleet.history
+    other = fleet.elsewhere(tmp_path / "other")
     try:
         other.site("beta", "--successor")
         await fleet.until(lambda log: log.view.waiting_joins(), "the successor at the door")

@@ -1,0 +1,1 @@
+"""Benchmarks: each measures atoll against a named limit or peer in one run."""

@@ -1,0 +1,62 @@
+"""`atoll bench`: measure atoll on this machine against a named limit or peer."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+import click
+
+from ops.bench.measure import Measure, Report
+from ops.output import Meter, json_option, print_json
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torch is loaded
+
+# name -> module with `run(quick: bool, progress: Progress) -> Report`
+BENCHES: dict[str, str] = {
+    "failover": "ops.bench.failover",
+}
+
+
+@click.command()
+@click.argument("name", type=click.Choice(sorted(BENCHES)), metavar="NAME")
+@click.option("--quick", is_flag=True, help="Fewer and shorter runs: a check that it works.")
+@json_option
+def bench(name: str, quick: bool, as_json: bool) -> None:
+    """Measure NAME on this machine, in one run, against a named limit or peer.
+
+    Values are medians of several runs; a ratio is value / against. Without --quick it ends within
+    12 minutes on two cores. A missed target is shown and does not change the exit code.
+    """
+    with Meter() as meter:
+        report: Report = importlib.import_module(BENCHES[name]).run(quick, meter)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _show(report)
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("measure", "value", "against", "ratio", "target", "met")
+    for one in report.measures:
+        table.add_row(*_cells(one))
+    console = Console()
+    console.print(table)
+    console.print(f"medians of {report.runs} runs")
+    for note in report.notes:
+        console.print(note, markup=False)
+
+
+def _cells(one: Measure) -> tuple[str, ...]:
+    beside = "" if one.against_value is None else f" {one.against_value:.4g}"
+    return (
+        one.what,
+        f"{one.value:.4g} {one.unit}",
+        f"{one.against or ''}{beside}",
+        "" if one.ratio is None else f"{one.ratio:.3g}×",
+        one.target.text(one.unit) if one.target else "",
+        {True: "yes", False: "NO", None: ""}[one.met],
+    )

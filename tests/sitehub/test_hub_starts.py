@@ -1,0 +1,56 @@
+"""R7 and R9 at the hub: nothing is trained before its start stands; it speaks when silent."""
+
+from __future__ import annotations
+
+from eventlog.events import BlockStarted, Heartbeat
+from sitehub.actions import Append, Tell
+from tests.support.desk import Desk
+from tests.support.scenario import Scenario
+
+
+def granted() -> Desk:
+    """A hub with two blocks that it has not begun."""
+    desk = Desk(Scenario({"epochs": 9}))
+    desk.come_in()
+    assert desk.run.open(a=2) == ""
+    assert desk.run.grant("a", 0, 1) == ""
+    return desk
+
+
+def test_r7_nothing_is_trained_before_its_start_is_acknowledged_and_folded() -> None:
+    desk = granted()
+    asked = [one for _ in range(5) for one in desk.logic.actions(desk.now)]
+    (append,) = asked
+    assert isinstance(append, Append)
+    assert [type(one) for one in append.events] == [BlockStarted, BlockStarted]
+    desk._do(append)  # the log takes it, and the fold of it says that it holds
+    (told,) = [one for one in desk.logic.actions(desk.now) if isinstance(one, Tell)]
+    assert (told.command["do"], told.command["block"]) == ("train", 0)
+
+
+def test_r7_a_start_that_the_fold_finds_void_trains_nothing() -> None:
+    desk = granted()
+    (append,) = desk.logic.actions(desk.now)
+    assert isinstance(append, Append)
+    zombie = desk.hub.incarnation
+    assert desk.run.depart("a") == ""
+    for event in append.events:
+        assert "does not live" in desk.run.says("a", event, zombie)
+    desk.logic.on_appended(len(append.events), desk.run.last[0], desk.now)
+    assert not [one for one in desk.logic.actions(desk.now) if isinstance(one, Tell)]
+
+
+def test_r9_a_heartbeat_comes_when_the_site_was_silent_for_an_interval_and_not_before() -> None:
+    desk = granted()
+    desk.turn()
+    interval_s = desk.run.view.timing().heartbeat_s(1)
+    since = desk.now  # it has just said what it starts
+    assert desk.hub.last_append == since
+    beats = []
+    for _ in range(8):
+        desk.now += interval_s / 4
+        for action in desk.logic.actions(desk.now):
+            desk._do(action)
+            if isinstance(action, Append):
+                beats += [(desk.now - since, type(one)) for one in action.events]
+    assert beats == [(interval_s, Heartbeat), (2 * interval_s, Heartbeat)]

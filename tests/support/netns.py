@@ -1,0 +1,96 @@
+"""A site's own network: a namespace joined to this machine by one cable, which can be pulled out.
+
+Needs root, `ip` and `tc`. Where they are missing a test is skipped and says so; with CI (or
+ATOLL_CI, which .ci/run sets) in the environment it fails, for there nobody reads what was skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+_numbers = itertools.count(1)
+_TOOLS = ("ip", "tc")
+_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """One namespace. `host`: the address at which it finds this machine."""
+
+    name: str
+    host: str
+    inner: str
+    outer: str
+
+    def cut(self) -> None:
+        """Pull the cable: nobody is told, connections stay as they are and nothing passes."""
+        _run("ip", "netns", "exec", self.name, "ip", "link", "set", self.inner, "down")
+
+    def mend(self) -> None:
+        _run("ip", "netns", "exec", self.name, "ip", "link", "set", self.inner, "up")
+
+    def slow(self, kbit_per_s: int) -> None:
+        """Both directions take no more than so much (tbf)."""
+        rate = ("rate", f"{kbit_per_s}kbit", "burst", "8kb", "latency", "2s")
+        _run("tc", "qdisc", "replace", "dev", self.outer, "root", "tbf", *rate)
+        inside = ("ip", "netns", "exec", self.name)
+        _run(*inside, "tc", "qdisc", "replace", "dev", self.inner, "root", "tbf", *rate)
+
+    def fast(self) -> None:
+        _run("tc", "qdisc", "del", "dev", self.outer, "root")
+        _run("ip", "netns", "exec", self.name, "tc", "qdisc", "del", "dev", self.inner, "root")
+
+
+@contextlib.contextmanager
+def network() -> Iterator[Network]:
+    """A namespace for as long as the `with` block; what still runs in it then has no network."""
+    require()
+    number = next(_numbers)
+    tag = f"{os.getpid()}-{number}"
+    inner, outer = f"ai{tag}"[:15], f"ao{tag}"[:15]
+    subnet = f"198.18.{os.getpid() % 250}.{4 * (number % 60)}"  # RFC 2544: for tests, never routed
+    first, last = subnet.rpartition(".")[0], int(subnet.rpartition(".")[2])
+    here = Network(f"atoll-{tag}", f"{first}.{last + 1}", inner, outer)
+    _run("ip", "netns", "add", here.name)
+    try:
+        _run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner)
+        _run("ip", "link", "set", inner, "netns", here.name)
+        _run("ip", "addr", "add", f"{here.host}/30", "dev", outer)
+        _run("ip", "link", "set", outer, "up")
+        inside = ("ip", "netns", "exec", here.name)
+        _run(*inside, "ip", "addr", "add", f"{first}.{last + 2}/30", "dev", inner)
+        _run(*inside, "ip", "link", "set", inner, "up")
+        yield here
+    finally:
+        for command in (("ip", "link", "del", outer), ("ip", "netns", "del", here.name)):
+            _try(*command)
+
+
+def require() -> None:
+    """Skip, or fail in CI, where this machine cannot do it."""
+    missing = [f"`{tool}`" for tool in _TOOLS if shutil.which(tool, path=_PATH) is None]
+    missing += ["root"] if os.geteuid() else []
+    if not missing:
+        return
+    why = f"network namespaces need {' and '.join(missing)}"
+    if os.environ.get("CI") or os.environ.get("ATOLL_CI"):
+        pytest.fail(f"{why}, which CI must have")
+    pytest.skip(why)
+
+
+def _run(*command: str) -> None:
+    done = _try(*command)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}"
+
+
+def _try(*command: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PATH": _PATH}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)

@@ -1,0 +1,87 @@
+"""Real processes are killed and stopped at marked points of a round; the run goes on each time.
+
+`make test` has what no other test of tests/system does: a coordinator and a broker that stop and
+wake up. `make soak` has the whole matrix and records it (docs/faults.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import platform
+import time
+from pathlib import Path
+
+import pytest
+
+from eventlog.events import COORDINATOR
+from tests.support.arena import HEAD, POINTS, Arena, Fault
+from tests.support.forkserver import CHECKOUT
+from tests.support.server import Served
+from tests.system.conftest import MakeFleet
+
+RESULTS = Path(os.environ.get("ATOLL_SOAK_RESULTS", CHECKOUT / "docs/results"))
+PROCESSES = ("trainer", "hub", "coordinator", "broker")
+SHORT_S, LONG_S = 1.0, 7.0  # within a lease, which is 4 s, and beyond it
+
+
+async def test_a_coordinator_and_a_broker_that_stop_for_longer_than_a_lease_wake_up_harmless(
+    own_broker: Served, make_fleet: MakeFleet
+) -> None:
+    fleet = await make_fleet(own_broker)
+    async with Arena.of(fleet, own_broker) as arena:
+        row = await arena.suffer(Fault("coordinator", "a round cut", LONG_S))
+        assert "new term" in row.happened, "its standby took over"
+        await arena.suffer(Fault("broker", "a delta announced", LONG_S))
+        await _ends_well(arena)
+
+
+@pytest.mark.soak
+async def test_every_process_killed_and_stopped_at_every_point(
+    tmp_path: Path, make_fleet: MakeFleet
+) -> None:
+    began, arenas = time.monotonic(), {}
+
+    async def of_one(who: str) -> None:
+        served = Served(tmp_path / f"store-{who}")
+        served.start()
+        try:
+            fleet = await make_fleet(served)
+            async with Arena.of(fleet, served) as arena:
+                arenas[who] = arena
+                for stop_s in (0.0, SHORT_S, LONG_S):
+                    for point in POINTS:
+                        if (who, point) != ("trainer", "a join"):  # it is the one that trains not
+                            await arena.suffer(Fault(who, point, stop_s))
+                await _ends_well(arena)
+        finally:
+            served.kill()
+
+    for some in (PROCESSES[:2], PROCESSES[2:]):
+        await asyncio.gather(*map(of_one, some))
+    assert set(arenas) == set(PROCESSES)
+    _write(list(arenas.values()), time.monotonic() - began)
+
+
+async def _ends_well(arena: Arena) -> None:
+    await arena.fleet.finish()
+    log = arena.fleet.history
+    assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
+    await arena.fleet.audit("--deep")
+
+
+def _write(arenas: list[Arena], seconds: float) -> None:
+    lines = [
+        "`make soak`: tests/system/test_faults.py; real processes, a real broker, a lease of 4 s",
+        "",
+        f"date      {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M UTC}",
+        f"machine   {os.cpu_count()} cores, {platform.machine()}",
+        f"seconds   {seconds:.0f}",
+        "audits    after every fault; at the end of each run --deep, every version bit for bit",
+        "",
+        HEAD,
+        *(row.line().rstrip() for arena in arenas for row in arena.rows),
+    ]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "faults.txt").write_text("\n".join(lines) + "\n")
