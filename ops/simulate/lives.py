@@ -48,6 +48,7 @@ class Life:
     refusals: int = 0  # in a row, for its deltas' values
     unfit_since: int | None = None
     departing: str = ""
+    left_after: int = 0  # the newest decision when it said that it leaves
     beats: int = 0
     early: int = 0
 
@@ -191,7 +192,8 @@ class Lives:
     def _site_departing(self, event: SiteDeparting, entry: Entry, *_: Any) -> None:
         assert entry.envelope is not None
         one = self.lives[self._writer(entry.envelope)[1]]
-        one.departing = one.departing or event.code
+        if not one.departing:
+            one.departing, one.left_after = event.code, self._decision
 
     def _site_departed(self, event: SiteDeparted, entry: Entry, in_part: bool, now: float) -> None:
         """R4, R8, R10, R11, R14: with what it held, and for a reason that is one."""

@@ -110,8 +110,10 @@ class Referee(Lives):
 
     def _lease_granted(self, event: Any, entry: Entry, in_part: bool, now: float) -> None:
         one = self.lives.get(event.incarnation[0])
-        if one is None or one.departing or one.token != event.incarnation:
-            self.fault("P4", "R2", f"blocks are granted to {event.site}, which does not stay")
+        if one is None or one.token != event.incarnation:
+            self.fault("P4", "R2", f"blocks are granted to {event.site}, which does not live")
+        elif one.departing and one.left_after != self._read:  # else the grant was overtaken
+            self.fault("P7", "R10", f"{event.site} gets blocks though it has said that it leaves")
         elif one.version is None:
             self.fault("P1", "R10", f"{event.site} gets blocks before it holds a version")
         self.ledger.grant(event, entry.token, self.state, in_part)
