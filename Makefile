@@ -45,5 +45,5 @@ clean:
 
 .venv/.installed-dev: .venv/.created pyproject.toml constraints.txt
 	@echo "installing into .venv (some minutes the first time: torch is large)"
-	@$(PIP) -e '.[train,dev]'
+	@$(PIP) -e '.[train,dev,bench]'
 	@touch $@ .venv/.installed-train

@@ -50,7 +50,9 @@ def start(run: str) -> bytes:
 
 def extend(digest: bytes, record: Record) -> bytes:
     """D(i) from D(i-1) and record i: 32 bytes."""
-    return hashlib.sha256(digest + record.frame()).digest()
+    subject, payload = record.subject.encode(), record.payload
+    head = _HEAD.pack(record.sequence, record.time_ns, len(subject), len(payload))
+    return hashlib.sha256(b"".join((digest, head, subject, payload))).digest()
 
 
 def unpack_head(head: bytes) -> tuple[int, int, int, int]:

@@ -8,8 +8,9 @@ new schema version with an upcaster from the one before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import msgpack
 from pydantic import ValidationError
@@ -22,8 +23,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[tuple[str, int], Upcaster] = {}  # (type, version) -> data of version + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What every event carries besides its data.
 
     id: unique on its subject; a retry keeps it. n: the source's own counter from 1 (R6).
@@ -45,8 +45,7 @@ class Envelope:
     seen: Token | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A record with what could be read of it. `event` is None where `problem` says why not;
     `newer`: the type or schema version is not known here (R17), so it may mean something."""
 
@@ -71,7 +70,7 @@ def pack(value: Any) -> bytes:
 def unpack(data: bytes) -> Any:
     """Plain data from msgpack. Raises EventInvalid."""
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=True)
+        return msgpack.unpackb(data)  # text is text, and keys of maps are text or bytes
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise EventInvalid(f"not msgpack: {error}") from error
 
@@ -96,13 +95,9 @@ def encode(event: Event, envelope: Envelope) -> bytes:
 
 
 def read_wire(payload: bytes) -> dict[str, Any]:
-    """The payload as plain data, its envelope checked. Raises EventInvalid."""
-    wire = unpack(payload)
-    if not isinstance(wire, dict):
-        raise EventInvalid("the payload is not a map")
-    for key, kind in _WIRE:
-        if not isinstance(wire.get(key), kind) or isinstance(wire.get(key), bool):
-            raise EventInvalid(f"the envelope's {key!r} is missing or no {kind.__name__}")
+    """The payload as plain data, with all that an envelope needs. Raises EventInvalid."""
+    wire: dict[str, Any] = unpack(payload)
+    _checked(wire)
     return wire
 
 
@@ -114,44 +109,76 @@ def event_id(payload: bytes) -> str:
 def decode(record: Record) -> Entry:
     """Read a record; never raises: what cannot be read is an Entry with its problem."""
     try:
-        wire = read_wire(record.payload)
-        envelope = Envelope(
-            id=wire["id"],
-            type=wire["type"],
-            version=wire["v"],
-            run=wire["run"],
-            source=wire["source"],
-            n=wire["n"],
-            at=wire["at"],
-            term=_optional_int(wire, "term"),
-            previous=_optional_str(wire, "previous"),
-            incarnation=_token(wire, "incarnation"),
-            seen=_token(wire, "seen"),
-        )
+        wire = unpack(record.payload)
+        needed = _checked(wire)
+        envelope = _envelope(needed[:-1] + _links(wire.get))
     except EventInvalid as error:
         return Entry(record, None, None, str(error))
-    kind = EVENTS.get(envelope.type)
+    name, version, data = envelope.type, envelope.version, needed[-1]
+    kind = EVENTS.get(name)
     if kind is None:
-        return Entry(record, envelope, None, f"unknown type {envelope.type!r}", newer=True)
-    if envelope.version > kind.schema_version:
-        text = f"{envelope.type} of schema {envelope.version}, known here is {kind.schema_version}"
+        return Entry(record, envelope, None, f"unknown type {name!r}", newer=True)
+    if version > kind.schema_version:
+        text = f"{name} of schema {version}, known here is {kind.schema_version}"
         return Entry(record, envelope, None, text, newer=True)
     try:
-        return Entry(record, envelope, kind.model_validate(_upcast(envelope, wire["data"])))
+        if version < kind.schema_version:
+            data = _upcast(envelope, data)
+        return _entry((record, envelope, _READ[name](data), "", False))
     except (ValidationError, EventInvalid) as error:
-        return Entry(record, envelope, None, f"{envelope.type}: {_first(error)}")
+        return Entry(record, envelope, None, f"{name}: {_first(error)}")
 
 
-_WIRE: tuple[tuple[str, type], ...] = (
-    ("id", str),
-    ("type", str),
-    ("v", int),
-    ("run", str),
-    ("source", str),
-    ("n", int),
-    ("at", float),
-    ("data", dict),
-)
+# From the tuple of all fields, without the detour through a constructor: a log has many records.
+_envelope: Callable[[tuple[Any, ...]], Envelope] = partial(tuple.__new__, Envelope)
+_entry: Callable[[tuple[Any, ...]], Entry] = partial(tuple.__new__, Entry)
+
+_NEEDED: dict[str, type] = {  # in the order of Envelope's fields
+    "id": str,
+    "type": str,
+    "v": int,
+    "run": str,
+    "source": str,
+    "n": int,
+    "at": float,
+    "data": dict,
+}
+_READ: dict[str, Callable[[Any], Event]] = {  # what `model_validate` calls
+    name: kind.__pydantic_validator__.validate_python for name, kind in EVENTS.items()
+}
+_NEEDED_TYPES = tuple(_NEEDED.values())
+_needed = itemgetter(*_NEEDED)
+
+
+def _checked(wire: Any) -> tuple[Any, ...]:
+    """The values of an envelope's needed keys, each of its exact type. Raises EventInvalid."""
+    if type(wire) is not dict:
+        raise EventInvalid("the payload is not a map")
+    try:
+        values: tuple[Any, ...] = _needed(wire)
+        if tuple(map(type, values)) == _NEEDED_TYPES:
+            return values
+    except KeyError:
+        pass
+    key = next(key for key, kind in _NEEDED.items() if type(wire.get(key)) is not kind)
+    raise EventInvalid(f"the envelope's {key!r} is missing or no {_NEEDED[key].__name__}")
+
+
+def _links(
+    optional: Callable[[str], Any],
+) -> tuple[int | None, str | None, Token | None, Token | None]:
+    """Term, previous, incarnation and seen: by what an envelope names others."""
+    term, previous = optional("term"), optional("previous")
+    if term is not None and type(term) is not int:
+        raise EventInvalid("the envelope's 'term' is no integer")
+    if previous is not None and type(previous) is not str:
+        raise EventInvalid("the envelope's 'previous' is no text")
+    incarnation, seen = optional("incarnation"), optional("seen")
+    if incarnation is not None:
+        incarnation = _token("incarnation", incarnation)
+    if seen is not None:
+        seen = _token("seen", seen)
+    return term, previous, incarnation, seen
 
 
 def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
@@ -171,28 +198,12 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _token(wire: dict[str, Any], key: str) -> Token | None:
-    value = wire.get(key)
-    if value is None:
-        return None
-    match value:
-        case [int(sequence), str(name)] if type(sequence) is int and 0 <= sequence <= MAX_COUNT:
+def _token(key: str, value: Any) -> Token:
+    if type(value) is list and len(value) == 2:
+        sequence, name = value
+        if type(sequence) is int and 0 <= sequence <= MAX_COUNT and type(name) is str:
             return (sequence, name)
     raise EventInvalid(f"the envelope's {key!r} is not (sequence, event id)")
-
-
-def _optional_int(wire: dict[str, Any], key: str) -> int | None:
-    value = wire.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise EventInvalid(f"the envelope's {key!r} is no integer")
-
-
-def _optional_str(wire: dict[str, Any], key: str) -> str | None:
-    value = wire.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise EventInvalid(f"the envelope's {key!r} is no text")
 
 
 def _first(error: ValidationError | EventInvalid) -> str:

@@ -32,8 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 class Fold(Protocol):
-    """A state as a function of the log. All of it is in the database, nothing in the object: a
-    transaction that is rolled back must take everything with it."""
+    """A state as a function of the log. All of it is in the database wherever a transaction ends,
+    nothing in the object: one that is rolled back must take everything with it. Between `begin`
+    and `finish` a fold may hold rows back, to write them once."""
 
     name: str
     schema_version: int  # another number: projections made by the old code are rebuilt
@@ -42,9 +43,17 @@ class Fold(Protocol):
         """Make the empty tables, with `execute` (an `executescript` would commit)."""
         ...
 
+    def begin(self, db: sqlite3.Connection) -> None:
+        """A transaction has begun; nothing that was held back in an earlier one is true."""
+        ...
+
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         """Fold one event, in log order; '' or the reason why the event is void (R1). Neither
         begins nor ends a transaction, and raises only on a bug."""
+        ...
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        """Write what is held back; the transaction ends now."""
         ...
 
 
@@ -90,17 +99,32 @@ class Projection:
 
         Raises LogDamaged, before anything is written, where they do not go on from the position.
         """
+        folded: Folded = []
+        self._fold(records, folded)
+        return folded
+
+    def replay(self, records: Sequence[Record]) -> None:
+        """The same, where nobody asks what became of each event: none is kept in memory."""
+        self._fold(records, None)
+
+    def _fold(self, records: Sequence[Record], folded: Folded | None) -> None:
         if not records:
-            return []
+            return
         self._check_order(records)
-        db, folds, folded = self.db, self.folds, []
+        db, folds = self.db, self.folds
         digest = bytes.fromhex(self.position.log_digest)
         db.execute("BEGIN IMMEDIATE")
         try:
+            for fold in folds:
+                fold.begin(db)
             for record in records:
                 entry = decode(record)
-                folded.append((entry, [fold.apply(db, entry) for fold in folds]))
+                said = [fold.apply(db, entry) for fold in folds]
+                if folded is not None:
+                    folded.append((entry, said))
                 digest = extend(digest, record)
+            for fold in folds:
+                fold.finish(db)
             last = records[-1]
             position = Position(last.sequence, last.digest(), digest.hex())
             db.execute(
@@ -113,7 +137,6 @@ class Projection:
                 db.execute("ROLLBACK")
             raise
         self.position = position
-        return folded
 
     async def check(self, log: EventLog) -> None:
         """R19: whether the log still holds what was folded. Raises LogDamaged."""
@@ -234,7 +257,7 @@ async def run_projection(
     await projection.check(log)
     num_events = 0
     async for records in to_end(log, projection.position.sequence, subjects):
-        projection.apply(records)
+        projection.replay(records)
         num_events += len(records)
         await sleep(0)  # a long history must not keep the process from its other duties
     return num_events

@@ -52,14 +52,26 @@ class _Both:
         self._table.create(db)
         verdicts.create(db)
 
+    def begin(self, db: sqlite3.Connection) -> None:
+        self._table.begin(db)
+
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
+        """What the table holds back is written wherever the judge, or a life, reads its rows."""
         before = self._life.look(db) if self._life else ""
+        reads = self._judge.reads(entry)
+        if reads:
+            self._table.finish(db)
         self._judge.weigh(db, entry)
         void = self._table.apply(db, entry)
+        if reads or self._life:
+            self._table.finish(db)
         self._judge.see(db, entry, void)
         if self._life:
             self._life.note(db, entry, void, before)
         return void
+
+    def finish(self, db: sqlite3.Connection) -> None:
+        self._table.finish(db)
 
 
 class Audit:
@@ -81,7 +93,7 @@ class Audit:
         if self.damaged:
             return
         try:
-            self._projection.apply(records)
+            self._projection.replay(records)
         except LogDamaged as error:
             self.damage(error)
 

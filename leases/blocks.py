@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from eventlog.events import DataShape
 
@@ -17,7 +17,7 @@ _ROUNDS = 4  # of the Feistel network; four suffice to make an order look random
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockIndex:
     """The blocks of any epoch. Block b means the same samples at every site and in every epoch;
     only the order in which they are granted changes with the epoch."""
@@ -25,7 +25,7 @@ class BlockIndex:
     seed: int
     shape: DataShape
 
-    @property
+    @cached_property
     def num_blocks(self) -> int:
         """Blocks of one epoch; the last one may be short."""
         return -(-self.shape.num_sequences // self.shape.block_sequences)
@@ -39,9 +39,11 @@ class BlockIndex:
 
     def tokens(self, block: int) -> int:
         """Tokens a block trains: its weight in a merge (P5)."""
+        if 0 <= block < self.num_blocks - 1:
+            return self.block_tokens
         return len(self.sequences(block)) * self.shape.sequence_tokens
 
-    @property
+    @cached_property
     def block_tokens(self) -> int:
         """Tokens of a whole block."""
         return self.shape.block_sequences * self.shape.sequence_tokens
@@ -56,19 +58,24 @@ class BlockIndex:
         A Feistel network over the next even power of two, walked until it lands inside
         (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
         """
-        half_bits = max(1, -(-(self.num_blocks - 1).bit_length() // 2))
-        keys = _keys(self.seed, epoch)
-        value = position
-        while True:
-            value = _feistel(value, half_bits, keys)
-            if value < self.num_blocks:
-                return value
+        return _at(self.seed, self.num_blocks, epoch, position)
 
 
 def weights(tokens: Sequence[int]) -> list[float]:
     """A merge's weights from the ledger: tokens over all tokens, in float64 (P5)."""
     total = sum(tokens)
     return [count / total for count in tokens]
+
+
+@lru_cache(maxsize=4096)  # who folds and who decides ask for the same places within a moment
+def _at(seed: int, num_blocks: int, epoch: int, position: int) -> int:
+    half_bits = max(1, -(-(num_blocks - 1).bit_length() // 2))
+    keys = _keys(seed, epoch)
+    value = position
+    while True:
+        value = _feistel(value, half_bits, keys)
+        if value < num_blocks:
+            return value
 
 
 @lru_cache(maxsize=64)

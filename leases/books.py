@@ -10,59 +10,81 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from eventlog.events import Token
+from eventlog.events import MAX_COUNT, Token
+from leases import pages
 from leases.blocks import BlockIndex
+from leases.pages import BlockRow, EpochRow, LeaseRow, LifeRow, Pages, RunRow, SourceRow
 from leases.progress import settings
 from leases.states import AVAILABLE, MOVES, OUTSTANDING
-
-Held = tuple[int, int]  # (epoch, block)
 
 
 @dataclass(slots=True)
 class Books:
-    """The open projection, and whose eyes it is folded with.
+    """The projection, open for one transaction, and whose eyes it is folded with.
 
     scope: None folds the whole log and judges everything; a site's name folds what its hub reads
     and takes decisions about others as judged (R16).
+    run, sources, lives, epochs, leases, blocks: rows that many events touch. They are read and
+    changed here only, and `finish` writes them. All other tables stand in `db` as they are.
+    writer: the incarnation whose event is judged, once it is known to live; to change.
     """
 
     db: sqlite3.Connection
     scope: str | None = None
-    _index: tuple[int, BlockIndex] | None = field(default=None)
+    run: RunRow = field(init=False)
+    sources: Pages[str, SourceRow] = field(init=False)
+    lives: Pages[int, LifeRow] = field(init=False)
+    epochs: Pages[int, EpochRow] = field(init=False)
+    leases: Pages[int, LeaseRow] = field(init=False)
+    blocks: Pages[tuple[int, int], BlockRow] = field(init=False)
+    writer: LifeRow = field(init=False)
+    _index: BlockIndex | None = None
+
+    def __post_init__(self) -> None:
+        self.run = pages.read_run(self.db)
+        self.sources = Pages(self.db, pages.SOURCES)
+        self.lives = Pages(self.db, pages.LIVES)
+        self.epochs = Pages(self.db, pages.EPOCHS)
+        self.leases = Pages(self.db, pages.LEASES)
+        self.blocks = Pages(self.db, pages.BLOCKS)
+
+    def finish(self) -> None:
+        """Write everything that has changed: `db` is what it would be had every event written."""
+        pages.write_run(self.db, self.run)
+        for rows in (self.sources, self.lives, self.epochs, self.leases, self.blocks):
+            rows.flush()
 
     def index(self) -> BlockIndex:
         """The run's blocks. Only after RunCreated."""
-        ((created,),) = self.db.execute("SELECT created_seq FROM run").fetchall()
-        if self._index is None or self._index[0] != created:
-            self._index = (created, settings(self.db)[1])
-        return self._index[1]
+        if self._index is None:
+            self._index = settings(self.db)[1]
+        return self._index
 
     def value(self, sql: str, *arguments: object) -> object:
         """The first column of the first row, or None."""
         row = self.db.execute(sql, arguments).fetchone()
         return None if row is None else row[0]
 
-    def run(self, column: str) -> object:
-        """One column of the run's row."""
-        return self.value(f"SELECT {column} FROM run")
+    def source(self, subject: str) -> SourceRow:
+        """Where a writer's pen stands, to be moved."""
+        return self.sources.get(subject) or self.sources.add(SourceRow(subject))
 
-    def live(self, token: Token | None) -> tuple[str, str] | None:
-        """(site, state) of an incarnation that has not departed."""
+    def live(self, token: Token | None) -> LifeRow | None:
+        """An incarnation that has not departed."""
         if token is None:
             return None
-        row: tuple[str, str] | None = self.db.execute(
-            "SELECT site, state FROM incarnations WHERE seq = ? AND id = ? AND state != 'departed'",
-            token,
-        ).fetchone()
-        return row
+        life = self.lives.get(token[0])
+        if life is None or life.id != token[1] or life.state == "departed":
+            return None
+        return life
 
-    def progressed(self, incarnation: int) -> None:
+    def living_at(self, site: str) -> LifeRow | None:
+        """The incarnation of a site that has not departed."""
+        return next(iter(self.lives.find("site = ? AND state != 'departed'", site)), None)
+
+    def progressed(self, life: LifeRow) -> None:
         """R10: its trainer has done something since."""
-        self.db.execute(
-            "UPDATE incarnations SET progress_term = run.term, progress_tick = run.term_ticks "
-            "FROM run WHERE incarnations.seq = ?",
-            (incarnation,),
-        )
+        life.progress_term, life.progress_tick = self.run.term, self.run.term_ticks
 
     def keep(self, blob: str) -> None:
         """R20: content that is stored anew after its release is needed again."""
@@ -73,137 +95,117 @@ class Books:
         live = self.live(token)
         if live is None:
             return f"incarnation {token} does not live"
-        return "" if live[0] == site else f"incarnation {token} is one of {live[0]}, not of {site}"
-
-    def block(self, epoch: int, block: int) -> tuple[str, int | None, int | None, int | None]:
-        """(state, lease, incarnation, delta) of a block; untouched ones are available."""
-        row = self.db.execute(
-            "SELECT state, lease, incarnation, delta FROM blocks WHERE epoch = ? AND block = ?",
-            (epoch, block),
-        ).fetchone()
-        return row or (AVAILABLE, None, None, None)
-
-    def ensure_epoch(self, epoch: int) -> None:
-        self.db.execute(
-            "INSERT OR IGNORE INTO epochs (epoch, blocks) VALUES (?, ?)",
-            (epoch, self.index().num_blocks),
+        return (
+            "" if live.site == site else f"incarnation {token} is one of {live.site}, not of {site}"
         )
+
+    def block(self, epoch: int, block: int) -> BlockRow:
+        """A block; an untouched one is available, and not to be changed."""
+        return self.blocks.get((epoch, block)) or BlockRow(epoch, block, AVAILABLE)
+
+    def held(self, incarnation: int) -> list[BlockRow]:
+        """What an incarnation holds undelivered, in order."""
+        return self.blocks.find("incarnation = ?", incarnation)
+
+    def held_by_delta(self, delta: int) -> list[BlockRow]:
+        """The blocks that were delivered with a delta, in order."""
+        return self.blocks.find("delta = ?", delta)
+
+    def token_of(self, row: BlockRow) -> Token | None:
+        """R3: the lease that a block was granted under."""
+        lease = None if row.lease is None else self.leases.get(row.lease)
+        return None if lease is None else (lease.seq, lease.id)
+
+    def ensure_epoch(self, epoch: int) -> EpochRow:
+        """The epoch's counts, to change."""
+        found = self.epochs.get(epoch)
+        return found or self.epochs.add(EpochRow(epoch, self.index().num_blocks))
+
+    # -- moves of blocks --------------------------------------------------------------------------
 
     def grant(self, epoch: int, block: int, lease: int, incarnation: int) -> None:
         """available -> leased."""
-        known = self.db.execute(
-            "UPDATE blocks SET state = ?, lease = ?, incarnation = ?, grants = grants + 1 "
-            "WHERE epoch = ? AND block = ? AND state = 'available'",
-            (MOVES[AVAILABLE, "grant"], lease, incarnation, epoch, block),
-        ).rowcount
-        if not known:
-            self.db.execute(
-                "INSERT INTO blocks (epoch, block, state, lease, incarnation, grants) "
-                "VALUES (?, ?, ?, ?, ?, 1)",
-                (epoch, block, MOVES[AVAILABLE, "grant"], lease, incarnation),
-            )
-        self._count(epoch, block, +1, granted=1, freed=-known)
-        if not known and not self.scope:
-            self._advance(epoch)
+        row, counts = self._moved(epoch, block, "grant")
+        row.lease, row.incarnation, row.grants = lease, incarnation, row.grants + 1
+        counts.granted += 1
+        self._outstanding(counts, block, +1)
 
-    def move(self, epoch: int, block: int, move: str) -> None:
+    def move(self, row: BlockRow, move: str) -> None:
         """A move that keeps the holder: start, complete."""
-        self.db.execute(
-            "UPDATE blocks SET state = ? WHERE epoch = ? AND block = ?",
-            (self._after(epoch, block, move), epoch, block),
-        )
+        row.state = _after(row, move)
 
-    def deliver(self, epoch: int, block: int, delta: int) -> None:
+    def deliver(self, row: BlockRow, delta: int) -> None:
         """trained -> delivered: the block moves from the incarnation to the delta (R4)."""
-        self.db.execute(
-            "UPDATE blocks SET state = ?, incarnation = NULL, delta = ? "
-            "WHERE epoch = ? AND block = ?",
-            (self._after(epoch, block, "deliver"), delta, epoch, block),
-        )
+        row.state = _after(row, "deliver")
+        row.incarnation, row.delta = None, delta
 
-    def merge(self, epoch: int, block: int) -> int:
+    def merge(self, row: BlockRow) -> int:
         """delivered -> merged, once and for good; its tokens."""
-        tokens = self.index().tokens(block)
-        self.db.execute(
-            "UPDATE blocks SET state = ? WHERE epoch = ? AND block = ?",
-            (self._after(epoch, block, "merge"), epoch, block),
-        )
-        self._count(epoch, block, -1, merged=1, merged_tokens=tokens)
+        row, counts = self._moved(row.epoch, row.block, "merge")
+        tokens = self.index().tokens(row.block)
+        counts.merged += 1
+        counts.merged_tokens += tokens
+        self._outstanding(counts, row.block, -1)
         return tokens
 
-    def free(self, held: Iterable[Held], move: str, counter: str) -> int:
-        """steal, reclaim or refuse: the blocks go back to available; how many."""
-        num = 0
-        for epoch, block in held:
-            self.db.execute(
-                "UPDATE blocks SET state = ?, lease = NULL, incarnation = NULL, delta = NULL "
-                "WHERE epoch = ? AND block = ?",
-                (self._after(epoch, block, move), epoch, block),
-            )
-            self._count(epoch, block, -1, freed=1, **{counter: 1})
-            num += 1
-        return num
+    def free(self, held: Iterable[BlockRow], move: str) -> None:
+        """steal, reclaim or refuse: the blocks go back to available."""
+        for one in held:
+            row, counts = self._moved(one.epoch, one.block, move)
+            row.lease = row.incarnation = row.delta = None
+            counts.freed += 1
+            counts.stolen += move == "steal"
+            counts.reclaimed += move == "reclaim"
+            counts.refused += move == "refuse"
+            self._outstanding(counts, row.block, -1)
 
     def quarantine(self, epoch: int, block: int) -> None:
         """available -> quarantined."""
-        self.ensure_epoch(epoch)
-        known = self.db.execute(
-            "UPDATE blocks SET state = ? WHERE epoch = ? AND block = ? AND state = 'available'",
-            (MOVES[AVAILABLE, "quarantine"], epoch, block),
-        ).rowcount
-        if not known:
-            self.db.execute(
-                "INSERT INTO blocks (epoch, block, state) VALUES (?, ?, 'quarantined')",
-                (epoch, block),
-            )
-        self._count(epoch, block, 0, quarantined=1, freed=-known)
-        self._advance(epoch)
+        _, counts = self._moved(epoch, block, "quarantine")
+        counts.quarantined += 1
 
-    def held(self, incarnation: int) -> list[tuple[int, int, str]]:
-        """(epoch, block, state) of what an incarnation holds undelivered, in order."""
-        return self.db.execute(
-            "SELECT epoch, block, state FROM blocks WHERE incarnation = ? ORDER BY epoch, block",
-            (incarnation,),
-        ).fetchall()
+    def _moved(self, epoch: int, block: int, move: str) -> tuple[BlockRow, EpochRow]:
+        """The block behind its move, and its epoch's counts. The first move makes its row, and
+        may leave the epoch's cursor behind; a later one from available takes a freed block."""
+        row, counts = self.blocks.get((epoch, block)), self.ensure_epoch(epoch)
+        if row is None:
+            row = self.blocks.add(BlockRow(epoch, block, AVAILABLE))
+            self._advance(counts)
+        else:
+            counts.freed -= row.state == AVAILABLE
+        row.state = _after(row, move)
+        return row, counts
 
-    def _after(self, epoch: int, block: int, move: str) -> str:
-        state = self.block(epoch, block)[0]
-        if (state, move) not in MOVES:
-            raise AssertionError(f"untested move {move} of block {epoch}:{block} in {state}")
-        return MOVES[state, move]
+    def _outstanding(self, counts: EpochRow, block: int, by: int) -> None:
+        """A block more or less on its way to a merge."""
+        counts.outstanding += by
+        self.run.outstanding_blocks += by
+        self.run.outstanding_tokens += by * self.index().tokens(block)
 
-    def _count(self, epoch: int, block: int, outstanding: int, **deltas: int) -> None:
-        columns = {"outstanding": outstanding, **{k: v for k, v in deltas.items() if v}}
-        updates = ", ".join(f"{column} = {column} + {by}" for column, by in columns.items())
-        self.db.execute(f"UPDATE epochs SET {updates} WHERE epoch = ?", (epoch,))
-        if outstanding:
-            tokens = outstanding * self.index().tokens(block)
-            self.db.execute(
-                "UPDATE run SET outstanding_blocks = outstanding_blocks + ?, "
-                "outstanding_tokens = outstanding_tokens + ?",
-                (outstanding, tokens),
-            )
+    def _advance(self, counts: EpochRow) -> None:
+        """Move the epoch's cursor to its first position whose block was never touched. A hub does
+        not see what others are granted."""
+        index, epoch = self.index(), counts.epoch
+        while self.scope is None and counts.cursor < index.num_blocks:
+            if self.blocks.get((epoch, index.at(epoch, counts.cursor))) is None:
+                return
+            counts.cursor += 1
 
-    def _advance(self, epoch: int) -> None:
-        """Move the epoch's cursor to its first position whose block was never touched."""
-        cursor = self.value("SELECT cursor FROM epochs WHERE epoch = ?", epoch)
-        assert isinstance(cursor, int)
-        index, start = self.index(), cursor
-        while (
-            cursor < index.num_blocks
-            and self.db.execute(
-                "SELECT 1 FROM blocks WHERE epoch = ? AND block = ?",
-                (epoch, index.at(epoch, cursor)),
-            ).fetchone()
-        ):
-            cursor += 1
-        if cursor != start:
-            self.db.execute("UPDATE epochs SET cursor = ? WHERE epoch = ?", (cursor, epoch))
+
+def _after(row: BlockRow, move: str) -> str:
+    if (row.state, move) not in MOVES:
+        raise AssertionError(f"untested move {move} of {row.epoch}:{row.block} in {row.state}")
+    return MOVES[row.state, move]
 
 
 def finite(value: float) -> float:
     """SQLite keeps no NaN; a number that is none is as good as infinite."""
     return value if value == value else float("inf")
+
+
+def capped(total: int) -> int:
+    """A sum of what others say, as large as a column holds."""
+    return min(total, MAX_COUNT)
 
 
 def num_outstanding(books: Books) -> int:

@@ -21,7 +21,8 @@ from eventlog.events import (
     LeaseStolen,
     Token,
 )
-from leases.books import Books
+from leases.books import Books, capped
+from leases.pages import BlockRow, LeaseRow
 from leases.states import AVAILABLE, IN_PART, LEASED, TRAINING, UNDELIVERED
 
 MIN_BLOCK_S = 1e-6  # no block takes less: a rate stays a number one can divide by
@@ -35,25 +36,22 @@ def granted(books: Books, entry: Entry) -> str:
     void = books.not_of(event.site, event.incarnation)
     if void:
         return void
-    if books.run("state") != "running":
-        return f"the run is {books.run('state')}"
+    if books.run.state != "running":
+        return f"the run is {books.run.state}"
     if books.scope is None and event.epoch and not _exhausted(books, event.epoch - 1):
         return f"epoch {event.epoch - 1} still has blocks available"
     seq, num_blocks = event.incarnation[0], books.index().num_blocks
     skipped: list[str] = []
     given: set[int] = set()
     for block in event.blocks:
-        state = books.block(event.epoch, block)[0] if block < num_blocks else "not in the epoch"
+        state = books.block(event.epoch, block).state if block < num_blocks else "not in the epoch"
         if state == AVAILABLE and block not in given:
             given.add(block)
         else:
             skipped.append(f"{event.epoch}:{block} is {state}")
     if not given:
         return _in_part(skipped, len(event.blocks))
-    books.ensure_epoch(event.epoch)
-    books.db.execute(
-        "INSERT INTO leases VALUES (?, ?, ?)", (entry.record.sequence, entry.envelope.id, seq)
-    )
+    books.leases.add(LeaseRow(entry.record.sequence, entry.envelope.id, seq))
     for block in sorted(given):
         books.grant(event.epoch, block, entry.record.sequence, seq)
     if event.quota is not None:
@@ -73,14 +71,15 @@ def stolen(books: Books, entry: Entry) -> str:
     void = books.not_of(event.site, event.incarnation)
     if void:
         return void
-    skipped, taken = [], []
+    skipped: list[str] = []
+    taken: list[BlockRow] = []
     for block in event.blocks:
-        state, _, holder, _ = books.block(event.epoch, block)
-        if state == LEASED and holder == event.incarnation[0] and block not in taken:
-            taken.append(block)
+        row = books.block(event.epoch, block)
+        if row.state == LEASED and row.incarnation == event.incarnation[0] and row not in taken:
+            taken.append(row)
         else:
-            skipped.append(f"{event.epoch}:{block} is {state}, not an unstarted one of it")
-    books.free([(event.epoch, block) for block in taken], "steal", "stolen")
+            skipped.append(f"{event.epoch}:{block} is {row.state}, not an unstarted one of it")
+    books.free(taken, "steal")
     if event.to is not None and taken:
         _shift_quota(books, event.incarnation, event.to, len(taken))
     return _in_part(skipped, len(event.blocks))
@@ -111,49 +110,43 @@ def reclaimed(books: Books, entry: Entry) -> str:
     void = books.not_of(event.site, event.incarnation)
     if void:
         return void
-    states = {(e, block): state for e, block, state in books.held(event.incarnation[0])}
+    held = {(row.epoch, row.block): row for row in books.held(event.incarnation[0])}
     named = sorted(set(event.blocks))
-    whole = states.keys() <= set(named)
-    taken = [key for key in named if key in states and (whole or states[key] == LEASED)]
+    whole = held.keys() <= set(named)
+    taken = [key for key in named if key in held and (whole or held[key].state == LEASED)]
     skipped = [
-        f"{e}:{block} is {states.get((e, block), 'not held by it')}, and not all are taken"
-        for e, block in named
-        if (e, block) not in taken
+        f"{e}:{block} is {held[e, block].state if (e, block) in held else 'not held by it'}, "
+        "and not all are taken"
+        for e, block in sorted(set(named) - set(taken))
     ]
-    books.free(taken, "reclaim", "reclaimed")
+    books.free([held[key] for key in taken], "reclaim")
     return _in_part(skipped, len(named))
 
 
 def started(books: Books, entry: Entry) -> str:
     event = cast(BlockStarted, entry.event)
-    void = _own(books, entry, event.epoch, event.block, event.lease, LEASED)
+    row = books.block(event.epoch, event.block)
+    void = _own(books, row, event.lease, LEASED)
     if not void:
-        books.move(event.epoch, event.block, "start")
-        assert entry.envelope is not None and entry.envelope.incarnation is not None
-        books.progressed(entry.envelope.incarnation[0])
+        books.move(row, "start")
+        books.progressed(books.writer)
     return void
 
 
 def completed(books: Books, entry: Entry) -> str:
     event = cast(BlockCompleted, entry.event)
-    void = _own(books, entry, event.epoch, event.block, event.lease, TRAINING)
+    row = books.block(event.epoch, event.block)
+    void = _own(books, row, event.lease, TRAINING)
     if void:
         return void
-    books.move(event.epoch, event.block, "complete")
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    tokens = books.index().tokens(event.block)
-    rate = tokens / max(event.seconds, MIN_BLOCK_S) if event.seconds else None
-    books.db.execute(
-        "UPDATE incarnations SET loss = ?, tokens = tokens + ?, phase = 'training', "
-        "tokens_per_s = coalesce(?, tokens_per_s) WHERE seq = ?",
-        (
-            event.loss if event.loss == event.loss else None,
-            tokens,
-            rate,
-            entry.envelope.incarnation[0],
-        ),
-    )
-    books.progressed(entry.envelope.incarnation[0])
+    books.move(row, "complete")
+    life, tokens = books.writer, books.index().tokens(event.block)
+    life.loss = event.loss if event.loss == event.loss else None
+    life.tokens = capped(life.tokens + tokens)
+    life.phase = "training"
+    if event.seconds:
+        life.tokens_per_s = tokens / max(event.seconds, MIN_BLOCK_S)
+    books.progressed(life)
     return ""
 
 
@@ -161,11 +154,11 @@ def quarantined(books: Books, entry: Entry) -> str:
     event = cast(BlockQuarantined, entry.event)
     if books.scope is not None:
         return ""
-    if books.value("SELECT 1 FROM epochs WHERE epoch = ?", event.epoch) is None:
+    if books.epochs.get(event.epoch) is None:
         return f"epoch {event.epoch} was never granted"
     if event.block >= books.index().num_blocks:
         return f"block {event.epoch}:{event.block} is not in the epoch"
-    state = books.block(event.epoch, event.block)[0]
+    state = books.block(event.epoch, event.block).state
     if state != AVAILABLE:
         return f"block {event.epoch}:{event.block} is {state}"
     books.quarantine(event.epoch, event.block)
@@ -177,42 +170,35 @@ def epoch_closed(books: Books, entry: Entry) -> str:
     event = cast(EpochClosed, entry.event)
     if books.scope is not None:
         return ""
-    row = books.db.execute(
-        "SELECT blocks, merged, quarantined, merged_tokens, closed_seq FROM epochs WHERE epoch = ?",
-        (event.epoch,),
-    ).fetchone()
-    if row is None:
+    counts = books.epochs.get(event.epoch)
+    if counts is None:
         return f"epoch {event.epoch} was never granted"
-    blocks, merged, num_quarantined, tokens, closed = row
-    if closed is not None:
-        return f"epoch {event.epoch} is closed since {closed}"
-    if merged + num_quarantined != blocks:
-        return f"{blocks - merged - num_quarantined} blocks of epoch {event.epoch} are open"
+    if counts.closed_seq is not None:
+        return f"epoch {event.epoch} is closed since {counts.closed_seq}"
+    num_open = counts.blocks - counts.merged - counts.quarantined
+    if num_open:
+        return f"{num_open} blocks of epoch {event.epoch} are open"
     said = (event.blocks, event.tokens, event.num_quarantined)
-    if said != (blocks, tokens, num_quarantined):
-        return f"says {said}, it is {(blocks, tokens, num_quarantined)}"
-    books.db.execute(
-        "UPDATE epochs SET closed_seq = ? WHERE epoch = ?", (entry.record.sequence, event.epoch)
-    )
+    found = (counts.blocks, counts.merged_tokens, counts.quarantined)
+    if said != found:
+        return f"says {said}, it is {found}"
+    counts.closed_seq = entry.record.sequence
     return ""
 
 
-def _own(books: Books, entry: Entry, epoch: int, block: int, lease: Token, state: str) -> str:
+def _own(books: Books, row: BlockRow, lease: Token, state: str) -> str:
     """R3: '' where the writer's incarnation holds the block in `state` under this very lease."""
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    now, held_lease, holder, _ = books.block(epoch, block)
-    if now != state or holder != entry.envelope.incarnation[0]:
-        whose = "" if now not in UNDELIVERED else f" by incarnation {holder}"
-        return f"block {epoch}:{block} is {now}{whose}, not {state} by the writer"
-    row = books.db.execute("SELECT seq, id FROM leases WHERE seq = ?", (held_lease,)).fetchone()
-    return "" if row == lease else f"lease {lease} of block {epoch}:{block} is not {row}"
+    name = f"block {row.epoch}:{row.block}"
+    if row.state != state or row.incarnation != books.writer.seq:
+        whose = "" if row.state not in UNDELIVERED else f" by incarnation {row.incarnation}"
+        return f"{name} is {row.state}{whose}, not {state} by the writer"
+    token = books.token_of(row)
+    return "" if token == lease else f"lease {lease} of {name} is not {token}"
 
 
 def _exhausted(books: Books, epoch: int) -> bool:
-    row = books.db.execute(
-        "SELECT blocks, cursor, freed FROM epochs WHERE epoch = ?", (epoch,)
-    ).fetchone()
-    return row is not None and row[1] >= row[0] and not row[2]
+    counts = books.epochs.get(epoch)
+    return counts is not None and counts.cursor >= counts.blocks and not counts.freed
 
 
 def _in_part(skipped: list[str], num: int) -> str:

@@ -7,26 +7,28 @@ from typing import cast
 from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused
 from leases.books import Books, finite
+from leases.pages import BlockRow
 from leases.states import TRAINED
 
 
 def published(books: Books, entry: Entry) -> str:
     """R1: judged as a whole; one bad block voids it, and the coordinator owes it a refusal."""
     event = cast(DeltaPublished, entry.event)
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    void = _delta_void(books, event, entry.envelope.incarnation[0])
+    assert entry.envelope is not None
+    life = books.writer
+    void = _delta_void(books, event, life.seq)
     first = min((block.epoch, block.block) for block in event.blocks)
     num_blocks = books.index().num_blocks
     known = {(block.epoch, block.block) for block in event.blocks if block.block < num_blocks}
     books.db.execute(
         "INSERT INTO deltas (seq, id, incarnation, site, state, base_version, blob, codec, "
         "num_bytes, norm, max_abs, num_blocks, tokens, first_epoch, first_block, last, reason, "
-        "ticks) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ticks FROM run",
+        "ticks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             entry.record.sequence,
             entry.envelope.id,
-            entry.envelope.incarnation[0],
-            entry.record.subject.partition(".")[2],
+            life.seq,
+            life.site,
             "void" if void else "undecided",
             event.base_version,
             event.blob,
@@ -39,23 +41,24 @@ def published(books: Books, entry: Entry) -> str:
             *first,
             int(event.last),
             void,
+            books.run.ticks,
         ),
     )
     books.keep(event.blob)
     if void:
-        holder = entry.envelope.incarnation[0]
+        rows = [books.block(one.epoch, one.block) for one in event.blocks]
         books.db.executemany(
-            "INSERT OR IGNORE INTO void_blocks SELECT ?1, epoch, block FROM blocks "
-            "WHERE epoch = ?2 AND block = ?3 AND incarnation = ?4 AND state = ?5",
+            "INSERT OR IGNORE INTO void_blocks VALUES (?, ?, ?)",
             [
-                (entry.record.sequence, one.epoch, one.block, holder, TRAINED)
-                for one in event.blocks
+                (entry.record.sequence, row.epoch, row.block)
+                for row in rows
+                if row.state == TRAINED and row.incarnation == life.seq
             ],
         )
         return void
-    for block in event.blocks:
-        books.deliver(block.epoch, block.block, entry.record.sequence)
-    books.progressed(entry.envelope.incarnation[0])
+    for one in event.blocks:
+        books.deliver(books.block(one.epoch, one.block), entry.record.sequence)
+    books.progressed(life)
     return ""
 
 
@@ -75,35 +78,31 @@ def refused(books: Books, entry: Entry) -> str:
     if state == "cut":
         _void_cut(books)
     if state == "void":  # its blocks were not delivered; the incarnation still holds them
-        books.free(_still_held(books, event.delta[0], incarnation), "reclaim", "reclaimed")
+        books.free(_still_held(books, event.delta[0], incarnation), "reclaim")
     else:
-        held = books.db.execute(
-            "SELECT epoch, block FROM blocks WHERE delta = ? ORDER BY epoch, block",
-            (event.delta[0],),
-        ).fetchall()
+        held = books.held_by_delta(event.delta[0])
         if event.values:
             books.db.executemany(
                 "INSERT INTO suspects VALUES (?, ?, ?, 1) ON CONFLICT (epoch, block, site) "
                 "DO UPDATE SET refusals = refusals + 1",
-                [(*key, event.site) for key in held],
+                [(row.epoch, row.block, event.site) for row in held],
             )
-        books.free(held, "refuse", "refused")
+        books.free(held, "refuse")
     books.db.execute(
         "UPDATE deltas SET state = 'refused', reason = ?, spoiled_seq = ? WHERE seq = ?",
         (event.reason, entry.record.sequence if event.values else None, event.delta[0]),
     )
     if event.values:
-        books.db.execute(
-            "UPDATE incarnations SET refusals = refusals + 1 WHERE seq = ?", (incarnation,)
-        )
+        books.lives.known(incarnation).refusals += 1
     return ""
 
 
 def _delta_void(books: Books, event: DeltaPublished, incarnation: int) -> str:
-    if event.base_version > cast(int, books.run("version")):
+    if event.base_version > books.run.version:
         return f"is based on version {event.base_version}, which does not exist"
     undecided = books.value(
-        "SELECT seq FROM deltas WHERE incarnation = ? AND (state = 'cut' OR state = 'undecided')",
+        "SELECT seq FROM deltas WHERE incarnation = ? AND state != 'void' "
+        "AND (state = 'undecided' OR state = 'cut' OR state = 'void')",  # as in the index
         incarnation,
     )
     if undecided is not None and not event.last:
@@ -111,29 +110,33 @@ def _delta_void(books: Books, event: DeltaPublished, incarnation: int) -> str:
     seen = set()
     for block in event.blocks:
         key = (block.epoch, block.block)
-        state, lease, holder, _ = books.block(*key)
+        row = books.block(*key)
         if key in seen:
             return f"names block {key[0]}:{key[1]} twice"
         seen.add(key)
-        if state != TRAINED or holder != incarnation:
-            return f"block {key[0]}:{key[1]} is {state}, not trained by the writer"
-        row = books.db.execute("SELECT seq, id FROM leases WHERE seq = ?", (lease,)).fetchone()
-        if row != block.lease:
-            return f"lease {block.lease} of block {key[0]}:{key[1]} is not {row}"
+        if row.state != TRAINED or row.incarnation != incarnation:
+            return f"block {key[0]}:{key[1]} is {row.state}, not trained by the writer"
+        token = books.token_of(row)
+        if token != block.lease:
+            return f"lease {block.lease} of block {key[0]}:{key[1]} is not {token}"
         if block.tokens != books.index().tokens(block.block):
             return f"block {key[0]}:{key[1]} has {books.index().tokens(block.block)} tokens"
     return ""
 
 
-def _still_held(books: Books, delta: int, incarnation: int) -> list[tuple[int, int]]:
+def _still_held(books: Books, delta: int, incarnation: int) -> list[BlockRow]:
     """The trained blocks that a void delta named, where its incarnation still holds them."""
-    return books.db.execute(
-        "SELECT b.epoch, b.block FROM void_blocks v "
-        "JOIN blocks b ON b.epoch = v.epoch AND b.block = v.block "
-        "WHERE v.delta = ?1 AND b.incarnation = ?2 AND b.state = ?3 AND b.lease < ?1 "
-        "ORDER BY b.epoch, b.block",
-        (delta, incarnation, TRAINED),
+    named = books.db.execute(
+        "SELECT epoch, block FROM void_blocks WHERE delta = ? ORDER BY epoch, block", (delta,)
     ).fetchall()
+    return [
+        row
+        for row in (books.block(*key) for key in named)
+        if row.state == TRAINED
+        and row.incarnation == incarnation
+        and row.lease is not None
+        and row.lease < delta
+    ]
 
 
 def _in_cut(books: Books, event: DeltaRefused) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from eventlog.codec import Entry, unpack
-from eventlog.config import RunConfig
+from eventlog.codec import Entry
 from eventlog.events import (
     BlobsReleased,
     RoundClosed,
@@ -19,19 +18,18 @@ from eventlog.events import (
     VersionApplied,
 )
 from leases.blocks import weights
-from leases.books import Books
+from leases.books import Books, capped, finite
+from leases.progress import settings
 
 DELTA_ORDER = "site, base_version, first_epoch, first_block, seq"
 
 
 def opened(books: Books, entry: Entry) -> str:
     event = cast(RoundOpened, entry.event)
-    last, version, state, ticks = books.db.execute(
-        "SELECT round, version, state, ticks FROM run"
-    ).fetchone()
-    if state != "running":
-        return f"the run is {state}"
-    if books.value("SELECT round FROM rounds WHERE state IN ('open', 'closed')") is not None:
+    last, version = books.run.round, books.run.version
+    if books.run.state != "running":
+        return f"the run is {books.run.state}"
+    if books.value("SELECT round FROM rounds WHERE state = 'open' OR state = 'closed'") is not None:
         return f"round {last} is not over"
     if event.round != last + 1 or event.base_version != version:
         return (
@@ -48,14 +46,14 @@ def opened(books: Books, entry: Entry) -> str:
             event.quorum,
             event.grace_ticks,
             event.deadline_ticks,
-            ticks,
+            books.run.ticks,
         ),
     )
     books.db.executemany(
         "INSERT OR IGNORE INTO members (round, incarnation, quota) VALUES (?, ?, ?)",
         [(event.round, quota.incarnation[0], quota.blocks) for quota in event.quotas],
     )
-    books.db.execute("UPDATE run SET round = ?", (event.round,))
+    books.run.round = event.round
     return ""
 
 
@@ -87,7 +85,7 @@ def closed(books: Books, entry: Entry) -> str:
 
 def committed(books: Books, entry: Entry) -> str:
     event = cast(RoundCommitted, entry.event)
-    version = cast(int, books.run("version"))
+    version = books.run.version
     row = books.db.execute(
         "SELECT round, cut_seq, cut_id, tokens FROM rounds WHERE state = 'closed'"
     ).fetchone()
@@ -99,20 +97,14 @@ def committed(books: Books, entry: Entry) -> str:
             f"the cut gives version {version + 1} with {row[3]}"
         )
     books.keep(event.update_blob)
-    _merge_blocks(books, event.round)
-    loss = books.value(
-        "SELECT sum(i.loss * d.tokens) / sum(d.tokens) FROM deltas d "
-        "JOIN incarnations i ON i.seq = d.incarnation "
-        "WHERE d.round = ? AND d.state = 'merged' AND i.loss IS NOT NULL",
-        event.round,
-    )
-    if books.scope is not None:
-        _merge_unseen(books, event)
-    books.db.execute("UPDATE run SET version = ?", (event.version,))
+    loss = _merge_blocks(books, event.round)
+    if books.scope is not None:  # a hub sees only its own deltas; progress is the decision's
+        books.run.merged_tokens = capped(books.run.merged_tokens + event.tokens)
+    books.run.version = event.version
     books.db.execute(
         "INSERT INTO versions (version, seq, round, update_blob, update_codec, update_bytes, "
         "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss) "
-        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, merged_tokens, ? FROM run",
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.version,
             entry.record.sequence,
@@ -124,6 +116,7 @@ def committed(books: Books, entry: Entry) -> str:
             event.momentum_digest,
             event.residual_digest,
             event.tokens,
+            books.run.merged_tokens,
             loss,
         ),
     )
@@ -138,21 +131,15 @@ def committed(books: Books, entry: Entry) -> str:
 def applied(books: Books, entry: Entry) -> str:
     """A usable version is one whose digest the site proved; a mismatch is counted, not used."""
     event = cast(VersionApplied, entry.event)
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    expected = books.value(
-        "SELECT parameters_digest FROM versions WHERE version = ?", event.version
-    ) or (books.run("initial_digest") if event.version == 0 else None)
-    seq = entry.envelope.incarnation[0]
+    life, initial = books.writer, "SELECT initial_digest FROM run"
+    known = "SELECT parameters_digest FROM versions WHERE version = ?"
+    expected = books.value(known, event.version) if event.version else books.value(initial)
     if expected != event.parameters_digest:
-        books.db.execute(
-            "UPDATE incarnations SET mismatches = mismatches + 1 WHERE seq = ?", (seq,)
-        )
+        life.mismatches += 1
         return f"version {event.version} has digest {expected}, the site holds another"
-    books.db.execute(
-        "UPDATE incarnations SET version = ?, mismatches = 0, stall_s = stall_s + ? WHERE seq = ?",
-        (event.version, event.stall_s, seq),
-    )
-    books.progressed(seq)
+    life.version, life.mismatches = event.version, 0
+    life.stall_s += event.stall_s
+    books.progressed(life)
     return ""
 
 
@@ -177,7 +164,7 @@ def released(books: Books, entry: Entry) -> str:
 
 
 def _cut_void(books: Books, event: RoundClosed) -> str:
-    config = RunConfig.model_validate(unpack(cast(bytes, books.run("config"))))
+    config, _ = settings(books.db)
     rows = []
     for cut in event.deltas:
         row = books.db.execute(
@@ -200,34 +187,29 @@ def _cut_void(books: Books, event: RoundClosed) -> str:
     return ""
 
 
-def _merge_blocks(books: Books, round_: int) -> None:
+def _merge_blocks(books: Books, round_: int) -> float | None:
+    """Merge the blocks of the cut, in order; their sites' mean loss by tokens, where known."""
     cut = books.db.execute(
         f"SELECT seq, incarnation FROM deltas WHERE round = ? AND state = 'cut' "
         f"ORDER BY {DELTA_ORDER}",
         (round_,),
     ).fetchall()
+    losses: list[tuple[float, int]] = []
     for delta, incarnation in cut:
-        held = books.db.execute(
-            "SELECT epoch, block FROM blocks WHERE delta = ? ORDER BY epoch, block", (delta,)
-        ).fetchall()
-        tokens = sum([books.merge(epoch, block) for epoch, block in held])
-        books.db.execute(
-            "UPDATE incarnations SET merged_blocks = merged_blocks + ?, "
-            "merged_tokens = merged_tokens + ?, refusals = 0 WHERE seq = ?",
-            (len(held), tokens, incarnation),
-        )
+        held = books.held_by_delta(delta)
+        tokens = sum([books.merge(row) for row in held])
+        life = books.lives.known(incarnation)
+        life.merged_blocks += len(held)
+        life.merged_tokens += tokens
+        life.refusals = 0
+        if life.loss is not None:
+            losses.append((life.loss, tokens))
         if books.scope is None:
-            books.db.execute(
-                "UPDATE run SET merged_blocks = merged_blocks + ?, "
-                "merged_tokens = merged_tokens + ?",
-                (len(held), tokens),
-            )
+            books.run.merged_blocks += len(held)
+            books.run.merged_tokens += tokens
         books.db.execute("UPDATE deltas SET state = 'merged' WHERE seq = ?", (delta,))
-
-
-def _merge_unseen(books: Books, event: RoundCommitted) -> None:
-    """A hub sees only its own deltas; the run's progress it takes from the decision."""
-    books.db.execute("UPDATE run SET merged_tokens = merged_tokens + ?", (event.tokens,))
+    weight = sum(tokens for _, tokens in losses)
+    return finite(sum(loss * tokens for loss, tokens in losses) / weight) if weight else None
 
 
 RULES = {

@@ -28,11 +28,9 @@ def created(books: Books, entry: Entry) -> str:
     if void:
         return void
     books.db.execute(
-        "UPDATE run SET name = ?, created_seq = ?, config = ?, data = ?, arithmetic = ?, "
-        "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?, "
-        "state = 'running'",
+        "UPDATE run SET created_seq = ?, config = ?, data = ?, arithmetic = ?, "
+        "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?",
         (
-            entry.envelope.run,
             entry.record.sequence,
             pack(event.config),
             pack(event.data.model_dump()),
@@ -43,6 +41,7 @@ def created(books: Books, entry: Entry) -> str:
             event.num_parameters,
         ),
     )
+    books.run.name, books.run.state = entry.envelope.run, "running"
     books.ensure_epoch(0)
     return ""
 
@@ -56,7 +55,7 @@ def resumed(books: Books, entry: Entry) -> str:
 
 
 def stopped(books: Books, entry: Entry) -> str:
-    state = cast(str, books.run("state"))
+    state = books.run.state
     if state in ("stopping", "finished"):
         return f"the run is {state} already"
     return _state(books, cast(RunStopped, entry.event).reason, state, "stopping")
@@ -65,28 +64,28 @@ def stopped(books: Books, entry: Entry) -> str:
 def finished(books: Books, entry: Entry) -> str:
     """R15: whatever is neither merged nor delivered goes back; nothing counts afterwards."""
     event = cast(RunFinished, entry.event)
-    version, tokens = books.db.execute("SELECT version, merged_tokens FROM run").fetchone()
+    version, tokens = books.run.version, books.run.merged_tokens
     if (event.version, event.tokens) != (version, tokens):
         return f"names version {event.version}, {event.tokens} tokens; it is {version}, {tokens}"
-    state = books.run("state")
-    if event.outcome == "stopped" and state != "stopping":
-        return f"nobody asked the run to stop; it is {state}"
-    if event.outcome == "target" and books.scope is None and not target_reached(books.db):
+    if event.outcome == "stopped" and books.run.state != "stopping":
+        return f"nobody asked the run to stop; it is {books.run.state}"
+    if event.outcome == "target" and books.scope is None and not _reached(books):
         return "the target is not reached"
-    held = books.db.execute(
-        "SELECT epoch, block FROM blocks WHERE state IN ('leased', 'training', 'trained')"
-    ).fetchall()
+    held = books.blocks.find("state IN ('leased', 'training', 'trained')")
     if books.scope is None and len(held) != event.num_returned:
         return f"returns {event.num_returned} blocks, {len(held)} are held"
     void = "" if books.scope else _unsettled(books, event)
     if void:
         return void
-    books.free(held, "reclaim", "reclaimed")
-    books.db.execute(
-        "UPDATE run SET state = 'finished', reason = ?, finished_seq = ?",
-        (event.reason, entry.record.sequence),
-    )
+    books.free(held, "reclaim")
+    books.run.state, books.run.reason = "finished", event.reason
+    books.run.finished_seq = entry.record.sequence
     return ""
+
+
+def _reached(books: Books) -> bool:
+    books.finish()  # the question is asked of the tables
+    return target_reached(books.db)
 
 
 def _unsettled(books: Books, event: RunFinished) -> str:
@@ -104,19 +103,18 @@ def _unsettled(books: Books, event: RunFinished) -> str:
 def elected(books: Books, entry: Entry) -> str:
     """R5: a claim is its own term; the expected-sequence append let only one stand here."""
     event = cast(CoordinatorElected, entry.event)
-    books.db.execute(
-        "UPDATE run SET term = ?, holder = ?, term_ticks = 0",
-        (entry.record.sequence, event.holder),
-    )
+    books.run.term, books.run.holder = entry.record.sequence, event.holder
+    books.run.term_ticks = 0
     return ""
 
 
 def tick(books: Books, entry: Entry) -> str:
     event = cast(CoordinatorTick, entry.event)
-    expected = cast(int, books.run("term_ticks")) + 1
+    expected = books.run.term_ticks + 1
     if event.tick != expected:
         return f"tick {event.tick} of this term, expected {expected}"
-    books.db.execute("UPDATE run SET term_ticks = ?, ticks = ticks + 1", (expected,))
+    books.run.term_ticks = expected
+    books.run.ticks += 1
     return ""
 
 
@@ -133,10 +131,9 @@ def _unusable(event: RunCreated) -> str:
 
 
 def _state(books: Books, reason: str, before: str, after: str) -> str:
-    state = books.run("state")
-    if state != before:
-        return f"the run is {state}, not {before}"
-    books.db.execute("UPDATE run SET state = ?, reason = ?", (after, reason))
+    if books.run.state != before:
+        return f"the run is {books.run.state}, not {before}"
+    books.run.state, books.run.reason = after, reason
     return ""
 
 

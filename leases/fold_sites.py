@@ -16,14 +16,18 @@ from eventlog.events import (
     SiteRefused,
 )
 from leases.books import Books, finite
+from leases.pages import LifeRow
+
+NOTHING = pack({})  # the hardware of a site whose join a hub did not see
 
 
 def drain(books: Books, entry: Entry) -> str:
     event = cast(DrainRequested, entry.event)
-    num = books.db.execute(
-        "UPDATE incarnations SET drain = 1 WHERE site = ? AND state = 'live'", (event.site,)
-    ).rowcount
-    return "" if num or books.scope not in (None, event.site) else f"no live site {event.site}"
+    life = books.living_at(event.site)
+    if life is None or life.state != "live":
+        return "" if books.scope not in (None, event.site) else f"no live site {event.site}"
+    life.drain = 1
+    return ""
 
 
 def joined(books: Books, entry: Entry) -> str:
@@ -34,11 +38,11 @@ def joined(books: Books, entry: Entry) -> str:
         "UPDATE joins SET state = 'superseded' WHERE site = ? AND state = 'waiting'", (site,)
     )
     predecessor = event.predecessor or (None, None)
+    life = books.living_at(site)
     books.db.execute(
         "INSERT INTO joins (seq, id, site, state, predecessor_seq, predecessor_id, successor, "
         "manifest_digest, arithmetic, hardware, incarnation_seen) "
-        "VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, "
-        "(SELECT last_seq FROM incarnations WHERE site = ? AND state != 'departed'))",
+        "VALUES (?, ?, ?, 'waiting', ?, ?, ?, ?, ?, ?, ?)",
         (
             entry.record.sequence,
             entry.envelope.id,
@@ -48,7 +52,7 @@ def joined(books: Books, entry: Entry) -> str:
             event.manifest_digest,
             pack(event.arithmetic),
             pack({**event.hardware, **event.software}),
-            site,
+            life.last_seq if life else None,
         ),
     )
     return ""
@@ -60,40 +64,33 @@ def admitted(books: Books, entry: Entry) -> str:
     void = _waiting(books, event.site, event.join)
     if void:
         return void
-    taken = books.value(
-        "SELECT seq FROM incarnations WHERE site = ? AND state != 'departed'", event.site
-    )
+    taken = books.living_at(event.site)
     if taken is not None:
-        return f"{event.site} lives as incarnation {taken}"
+        return f"{event.site} lives as incarnation {taken.seq}"
     books.db.execute("UPDATE joins SET state = 'admitted' WHERE seq = ?", (event.join[0],))
-    books.db.execute(
-        "INSERT INTO incarnations (seq, id, site, join_seq, state, hardware, last_seq, last_term, "
-        "last_tick, progress_term, progress_tick) SELECT ?, ?, ?, ?, 'live', "
-        "coalesce((SELECT hardware FROM joins WHERE seq = ?), x'80'), ?, term, term_ticks, term, "
-        "term_ticks FROM run",
-        (
-            entry.record.sequence,
-            entry.envelope.id,
-            event.site,
-            event.join[0],
-            event.join[0],
-            entry.record.sequence,
-        ),
-    )
-    _inherit_rate(books, event.site, entry.record.sequence)
-    books.db.execute("UPDATE run SET live = live + 1")
+    run, sequence = books.run, entry.record.sequence
+    hardware = books.value("SELECT hardware FROM joins WHERE seq = ?", event.join[0])
+    life = LifeRow(sequence, entry.envelope.id, event.site, event.join[0])
+    life.hardware = cast(bytes, hardware) if hardware is not None else NOTHING
+    life.last_seq, life.last_term, life.last_tick = sequence, run.term, run.term_ticks
+    books.progressed(life)
+    _inherit_rate(books, life)
+    books.lives.add(life)
+    run.live += 1
     return ""
 
 
-def _inherit_rate(books: Books, site: str, seq: int) -> None:
+def _inherit_rate(books: Books, life: LifeRow) -> None:
     """A restarted site is as fast as it was on the same hardware and software, until it is
     measured anew."""
-    books.db.execute(
-        "UPDATE incarnations SET tokens_per_s = old.tokens_per_s FROM (SELECT tokens_per_s, "
-        "hardware FROM incarnations WHERE site = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT 1) old "
-        "WHERE seq = ?2 AND incarnations.hardware = old.hardware",
-        (site, seq),
-    )
+    books.lives.flush()
+    before = books.db.execute(
+        "SELECT tokens_per_s FROM (SELECT tokens_per_s, hardware FROM incarnations "
+        "WHERE site = ? ORDER BY seq DESC LIMIT 1) WHERE hardware = ?",
+        (life.site, life.hardware),
+    ).fetchone()
+    if before is not None:
+        life.tokens_per_s = before[0]
 
 
 def refused(books: Books, entry: Entry) -> str:
@@ -110,12 +107,9 @@ def refused(books: Books, entry: Entry) -> str:
 
 def departing(books: Books, entry: Entry) -> str:
     event = cast(SiteDeparting, entry.event)
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    books.db.execute(
-        "UPDATE incarnations SET state = 'departing', code = ?, reason = ? "
-        "WHERE seq = ? AND state = 'live'",
-        (event.code, event.reason, entry.envelope.incarnation[0]),
-    )
+    life = books.writer
+    if life.state == "live":
+        life.state, life.code, life.reason = "departing", event.code, event.reason
     return ""
 
 
@@ -125,37 +119,26 @@ def departed(books: Books, entry: Entry) -> str:
     void = books.not_of(event.site, event.incarnation)
     if void:
         return void
-    seq = event.incarnation[0]
-    books.free([(e, b) for e, b, _ in books.held(seq)], "reclaim", "reclaimed")
-    books.db.execute(
-        "UPDATE incarnations SET state = 'departed', code = ?, reason = ?, departed_seq = ?, "
-        "backoff_until = CASE WHEN ?4 > 0 THEN run.ticks + ?4 ELSE 0 END FROM run WHERE seq = ?",
-        (event.code, event.reason, entry.record.sequence, event.backoff_ticks, seq),
-    )
-    books.db.execute("UPDATE run SET live = live - 1")
+    life = books.lives.known(event.incarnation[0])
+    books.free(books.held(life.seq), "reclaim")
+    life.state, life.code, life.reason = "departed", event.code, event.reason
+    life.departed_seq = entry.record.sequence
+    life.backoff_until = books.run.ticks + event.backoff_ticks if event.backoff_ticks else 0
+    books.run.live -= 1
     return ""
 
 
 def heartbeat(books: Books, entry: Entry) -> str:
     event = cast(Heartbeat, entry.event)
-    assert entry.envelope is not None and entry.envelope.incarnation is not None
-    seq = entry.envelope.incarnation[0]
-    if books.value("SELECT step FROM incarnations WHERE seq = ?", seq) != event.step:
-        books.progressed(seq)
-    books.db.execute(
-        "UPDATE incarnations SET phase = ?, step = ?, tokens = ?, walltime_left_s = ?, "
-        "tokens_per_s = coalesce(nullif(?, 0.0), tokens_per_s), step_s = coalesce(?, step_s) "
-        "WHERE seq = ?",
-        (
-            event.phase,
-            event.step,
-            event.tokens,
-            event.walltime_left_s,
-            event.tokens_per_s,
-            event.step_s,
-            seq,
-        ),
-    )
+    life = books.writer
+    if life.step != event.step:
+        books.progressed(life)
+    life.phase, life.step, life.tokens = event.phase, event.step, event.tokens
+    life.walltime_left_s = event.walltime_left_s
+    if event.tokens_per_s:
+        life.tokens_per_s = event.tokens_per_s
+    if event.step_s is not None:
+        life.step_s = event.step_s
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eventlog.codec import unpack
 from eventlog.config import RunConfig
@@ -32,9 +33,14 @@ def goal(config: RunConfig, index: BlockIndex) -> Goal:
 
 def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
     """Configuration and blocks of the folded run. Only after RunCreated."""
-    config, data = db.execute("SELECT config, data FROM run").fetchone()
-    parsed = RunConfig.model_validate(unpack(config))
-    return parsed, BlockIndex(parsed.seed, DataShape.model_validate(unpack(data)))
+    return parsed(*db.execute("SELECT config, data FROM run").fetchone())
+
+
+@lru_cache(maxsize=16)
+def parsed(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
+    """Configuration and blocks from what the run's row holds."""
+    known = RunConfig.model_validate(unpack(config))
+    return known, BlockIndex(known.seed, DataShape.model_validate(unpack(data)))
 
 
 def target_reached(db: sqlite3.Connection) -> bool:

@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _TABLES = """
 CREATE TABLE run (
@@ -54,6 +54,8 @@ CREATE TABLE incarnations (
     step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
+CREATE INDEX incarnations_site ON incarnations (site, seq);
+CREATE INDEX incarnations_backoff ON incarnations (backoff_until) WHERE backoff_until > 0;
 CREATE TABLE epochs (
     epoch INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, cursor INTEGER NOT NULL DEFAULT 0,
     freed INTEGER NOT NULL DEFAULT 0, granted INTEGER NOT NULL DEFAULT 0,
@@ -62,6 +64,7 @@ CREATE TABLE epochs (
     stolen INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
     merged_tokens INTEGER NOT NULL DEFAULT 0, closed_seq INTEGER
 );
+CREATE INDEX epochs_open ON epochs (epoch) WHERE closed_seq IS NULL;
 CREATE TABLE leases (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, incarnation INTEGER NOT NULL);
 CREATE TABLE blocks (
     epoch INTEGER NOT NULL, block INTEGER NOT NULL, state TEXT NOT NULL,
@@ -81,6 +84,7 @@ CREATE TABLE rounds (
     deadline_ticks INTEGER NOT NULL, opened_ticks INTEGER NOT NULL,
     cut_seq INTEGER, cut_id TEXT, tokens INTEGER NOT NULL DEFAULT 0, committed_seq INTEGER
 );
+CREATE INDEX rounds_live ON rounds (state) WHERE state = 'open' OR state = 'closed';
 CREATE TABLE members (
     round INTEGER NOT NULL, incarnation INTEGER NOT NULL, quota INTEGER NOT NULL,
     stolen INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (round, incarnation)
@@ -93,7 +97,11 @@ CREATE TABLE deltas (
     first_block INTEGER NOT NULL, last INTEGER NOT NULL, round INTEGER, weight REAL,
     ticks INTEGER NOT NULL, reason TEXT NOT NULL DEFAULT '', spoiled_seq INTEGER
 );
-CREATE INDEX deltas_open ON deltas (state, seq) WHERE state IN ('undecided', 'cut', 'void');
+CREATE INDEX deltas_open ON deltas (state, seq)
+    WHERE state = 'undecided' OR state = 'cut' OR state = 'void';
+CREATE INDEX deltas_owed ON deltas (incarnation, seq)
+    WHERE state = 'undecided' OR state = 'cut' OR state = 'void';
+CREATE INDEX deltas_spoiled ON deltas (incarnation, seq) WHERE spoiled_seq IS NOT NULL;
 CREATE INDEX deltas_round ON deltas (round) WHERE round IS NOT NULL;
 CREATE TABLE void_blocks (
     delta INTEGER NOT NULL, epoch INTEGER NOT NULL, block INTEGER NOT NULL,

@@ -56,6 +56,7 @@ CODES = {
     "NoBlobs": USAGE,
     "NonFinite": INVALID,
     "NotLoaded": INVALID,
+    "PeerMissing": INVALID,
     "RequestVoid": USAGE,
     "RunExists": USAGE,
     "ScenarioInvalid": USAGE,

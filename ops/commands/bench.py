@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
     "failover": "ops.bench.failover",
+    "replay": "ops.bench.replay",
 }
 
 

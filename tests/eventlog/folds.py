@@ -23,6 +23,10 @@ class Seen:
         db.execute("CREATE TABLE total (number INTEGER)")
         db.execute("INSERT INTO total VALUES (0)")
 
+    def begin(self, db: sqlite3.Connection) -> None: ...
+
+    def finish(self, db: sqlite3.Connection) -> None: ...
+
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         record, kind = entry.record, entry.event.type if entry.event else ""
         db.execute("INSERT INTO seen VALUES (?, ?, ?)", (record.sequence, record.subject, kind))
@@ -40,6 +44,10 @@ class Odd:
 
     def create(self, db: sqlite3.Connection) -> None:
         db.execute("CREATE TABLE odd (sequence)")
+
+    def begin(self, db: sqlite3.Connection) -> None: ...
+
+    def finish(self, db: sqlite3.Connection) -> None: ...
 
     def apply(self, db: sqlite3.Connection, entry: Entry) -> str:
         return "odd" if entry.record.sequence % 2 else ""

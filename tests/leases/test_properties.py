@@ -152,6 +152,10 @@ class _Bomb:
 
     def create(self, db: object) -> None: ...
 
+    def begin(self, db: object) -> None: ...
+
+    def finish(self, db: object) -> None: ...
+
     def apply(self, db: object, entry: object) -> str:
         self.fuse -= 1
         if self.fuse == 0:
