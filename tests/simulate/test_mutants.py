@@ -16,46 +16,10 @@ import pytest
 
 from tests.support.mutants import ROOT, Mutant, Verdict, all_mutants, copy, record, seek
 
-<<<<<<< HEAD
 MUTANTS = all_mutants()
 FAST = [one for one in MUTANTS if one.fast]
 RULES = [f"R{number}" for number in range(1, 21)]
 RESULT = Path(os.environ.get("ATOLL_MUTANTS_RESULT", ROOT / "docs/results/mutants.txt"))
-=======
-# what is broken: (file, what stands there, what stands there in the copy, the seed that shows it)
-MUTANTS = {
-    "what a departed site held is not given back": (
-        "leases/fold_sites.py",
-        'books.free(books.held(life.seq), "reclaim")',
-        "books.held(life.seq)",
-        2,
-    ),
-    "refused progress stays in the local model": (
-        "sitehub/logic.py",
-        "hub.rebase = bool(hub.rebase) or event.values",
-        "hub.rebase = None",
-        14,
-    ),
-    "the anchor does not move when a delta is published": (
-        "sitehub/rehearsal.py",
-        "        self._anchor.publish(self._local)\n        return norms",
-        "        return norms",
-        0,
-    ),
-    "weights are equal whatever the blocks": (
-        "outer/rounds.py",
-        "weights([delta.tokens for delta in deltas])",
-        "weights([1 for delta in deltas])",
-        0,
-    ),
-    "NaN is not looked for": (
-        "outer/codecs.py",
-        "if not math.isfinite(_max_abs(tensor)):",
-        "if False:",
-        29,
-    ),
-}
->>>>>>> main
 
 
 def name(mutant: Mutant) -> str:
