@@ -27,6 +27,7 @@ class Delta:
     ticks: int
     void: bool
     tokens: int
+    trained: set[Key]  # of its blocks, those that its incarnation held trained when it came
 
 
 @dataclass(slots=True)
@@ -56,7 +57,9 @@ class Ledger(Holdings):
         """R1, R3, R12: whole blocks, trained by the writer under these leases; one undecided."""
         keys = [(one.epoch, one.block) for one in event.blocks]
         tokens = sum(self.tokens(one.block) for one in event.blocks if one.block < self.num_blocks)
-        self.deltas[seq] = Delta(incarnation, site, event, ticks, void, tokens)
+        mine = self.of(incarnation)
+        trained = {key for key in keys if mine.get(key) == TRAINED}
+        self.deltas[seq] = Delta(incarnation, site, event, ticks, void, tokens, trained)
         if void:
             return
         if len(set(keys)) < len(keys):
@@ -90,7 +93,8 @@ class Ledger(Holdings):
             held = self.held.get(key)
             if held is None or held.incarnation != one.incarnation:
                 continue
-            if one.void and held.phase == TRAINED and held.lease[0] < event.delta[0]:
+            back = key in one.trained and held.phase == TRAINED and held.lease[0] < event.delta[0]
+            if one.void and back:
                 self._free(key, "reclaimed", TRAINED)
             elif not one.void and held == Held(one.incarnation, leases[key], DELIVERED):
                 self._free(key, "refused")
