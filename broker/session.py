@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import nats.errors
@@ -26,6 +26,7 @@ PING_S = 10
 MAX_PINGS = 2
 FLUSH_S = 5.0  # how long a publish waits for a full buffer to drain
 PENDING_BYTES = 16 << 20  # more than twice the largest message
+_HEAD_BYTES = 1024  # more than subject, reply subject and headers of a message of ours
 _CLOSE_S = 2.0
 _CONNECT_TRIES = 1
 
@@ -110,6 +111,8 @@ class Session:
 
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
+        if self._has_room(messages):
+            return await self._publish(messages)  # does not wait: no cancellation comes in between
         # In a task of its own: a cancellation inside the client's publish can be swallowed there.
         task = asyncio.ensure_future(self._publish(messages))
         self._sending.add(task)
@@ -119,20 +122,16 @@ class Session:
     async def request(self, *messages: Outgoing, timeout_s: float = 5.0) -> Message:
         """Publish messages, the last with a reply subject; its answer. Raises LinkDown: also
         when nobody listens there, or no answer comes in time."""
-        token = str(next(self._tokens))
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
-        last = messages[-1]
-        asking = Outgoing(last.subject, last.data, last.headers, f"{self._inbox}.{token}")
+        loop, token = asyncio.get_running_loop(), str(next(self._tokens))
+        self._waiting[token] = future = loop.create_future()
+        timer = loop.call_later(timeout_s, _expire, future, timeout_s)
         try:
+            asking = replace(messages[-1], reply=f"{self._inbox}.{token}")
             await self.publish(*messages[:-1], asking)
-            async with asyncio.timeout(timeout_s):
-                message = await future
-        except TimeoutError as error:
-            raise LinkDown(f"no answer within {timeout_s:g} s") from error
+            message: Message = await future
         finally:
-            self._waiting.pop(token, None)
-            future.cancel()
+            timer.cancel()
+            self._waiting.pop(token).cancel()
         if message.status == "503":
             raise LinkDown("the broker does not serve its streams now")
         return message
@@ -206,6 +205,13 @@ class Session:
         replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
         self._subscriptions.add(replies)
 
+    def _has_room(self, messages: Sequence[Outgoing]) -> bool:
+        """Whether the client takes messages without waiting."""
+        waiting = getattr(self._client, "_pending_data_size", PENDING_BYTES)
+        queue = getattr(self._client, "_flush_queue", None)
+        waiting += sum(len(message.data) + _HEAD_BYTES for message in messages)
+        return waiting < PENDING_BYTES and queue is not None and not queue.full()
+
     async def _publish(self, messages: Sequence[Outgoing]) -> None:
         for message in messages:
             if self.ended.is_set():
@@ -273,6 +279,11 @@ async def end_task(task: asyncio.Future[Any]) -> None:
         await asyncio.wait({task}, timeout=0.2)
     if not task.cancelled():
         task.exception()
+
+
+def _expire(future: asyncio.Future[Message], seconds: float) -> None:
+    if not future.done():
+        future.set_exception(LinkDown(f"no answer within {seconds:g} s"))
 
 
 def _message(raw: Any) -> Message:

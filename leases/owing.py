@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventlog.config import Limits, Timing
+from leases.agenda import of
 from leases.rows import Incarnation
 from leases.states import TRAINED, TRAINING
 from leases.view import View
 
+NEVER = 1 << 60  # a tick that does not come
 SLOW_STEPS = 10  # as many of the slowest recent steps may pass without one more
 
 
@@ -45,6 +47,22 @@ def overdue(view: View, one: Incarnation) -> str:
         return ""
     took = f"{owed.ticks} ticks ({owed.ticks * tick_s:g} s; {owed.bound_s:g} s are allowed)"
     return f"{owed.what}, for {took}"
+
+
+def owing_late(view: View) -> list[int]:
+    """Incarnations that may be overdue now. Whoever is not is not asked about again before its
+    bound could be over, unless its rows or the round change meanwhile."""
+    agenda, now, found = of(view), view.run().term_ticks, []
+    for seq in agenda.late_with_progress(now):
+        one = view.incarnation(seq)
+        owed = owes(view, one) if one else None
+        if owed is None:
+            agenda.progress.set(seq, NEVER)
+        elif owed.ticks <= owed.last_tick:
+            agenda.progress.set(seq, now + owed.last_tick - owed.ticks + 1)
+        else:
+            found.append(seq)
+    return found
 
 
 def owes(view: View, one: Incarnation) -> Owed | None:

@@ -7,10 +7,10 @@ the same decisions; time is the ticks the fold counted. Who calls them: `outer.d
 from __future__ import annotations
 
 import heapq
-import math
+from collections.abc import Container
+from itertools import islice
 from typing import Any
 
-from eventlog.config import RunConfig
 from eventlog.events import (
     EpochClosed,
     Event,
@@ -20,26 +20,28 @@ from eventlog.events import (
     SiteRefused,
     shortened,
 )
-from leases.blocks import BlockIndex
-from leases.owing import overdue
-from leases.progress import goal
-from leases.rows import Incarnation, Join, Run
-from leases.states import LEASED, TRAINING
+from eventlog.log import MAX_BATCH
+from leases.agenda import Agenda, of
+from leases.owing import overdue, owing_late
+from leases.rows import Incarnation, Join
+from leases.standing import UNFIT_MISMATCHES as UNFIT_MISMATCHES
+from leases.standing import Standing
+from leases.supply import grantable as grantable
+from leases.supply import num_grantable, open_epochs
 from leases.view import View
 
 MAX_BLOCKS_PER_GRANT = 1000  # keeps one event well below the log's payload limit
-UNFIT_MISMATCHES = 2  # version mismatches in a row (DESIGN 6)
+Want = tuple[tuple[str, int], int, int | None]  # (site, incarnation), blocks, quota if it is late
 
 
 def departures(view: View) -> list[Event]:
     """Who has gone, said so, or proved unfit (R4, R8, R11)."""
-    timing, run = view.timing(), view.run()
-    lost_ticks = timing.lost_ticks(run.live)
-    named = {(join.site, join.predecessor) for join in view.waiting_joins() if join.predecessor}
-    joining = {join.site for join in view.waiting_joins()}
+    lost_ticks = view.timing().lost_ticks(view.run().live)
+    joining = of(view).joins
+    named = {(join.site, join.predecessor) for join in joining.values() if join.predecessor}
     found = [
         (one, _departure(view, one, lost_ticks, (one.site, one.token) in named, joining))
-        for one in view.live()
+        for one in _may_depart(view, lost_ticks, {token[0] for _, token in named})
     ]
     return [
         SiteDeparted.model_validate({"incarnation": one.token, "site": one.site, **why})
@@ -48,8 +50,16 @@ def departures(view: View) -> list[Event]:
     ]
 
 
+def _may_depart(view: View, lost_ticks: int, named: set[int]) -> list[Incarnation]:
+    """Live incarnations whose departure may be due, by site name."""
+    agenda, now = of(view), view.run().term_ticks
+    seqs = {*agenda.leaving, *named, *agenda.silent(now - lost_ticks), *owing_late(view)}
+    found = [one for seq in seqs if (one := view.incarnation(seq)) and one.state != "departed"]
+    return sorted(found, key=lambda one: one.site)
+
+
 def _departure(
-    view: View, one: Incarnation, lost_ticks: int, is_named: bool, joining: set[str]
+    view: View, one: Incarnation, lost_ticks: int, is_named: bool, joining: Container[str]
 ) -> dict[str, Any]:
     """Code, reason and back-off of a departure that is due; empty where none is."""
     timing, limits = view.timing(), view.config().limits
@@ -76,9 +86,12 @@ def _why(code: str, reason: str, backoff_ticks: int = 0) -> dict[str, Any]:
 
 def joins(view: View) -> list[Event]:
     """Answers to the sites at the door (R11). A join under a live name waits for ticks."""
-    decided: list[Event] = []
-    for join in view.waiting_joins():
-        decided += answer(view, join)
+    agenda, decided = of(view), []
+    for site in sorted(agenda.doors, key=lambda site: agenda.joins[site].token):
+        answers = answer(view, agenda.joins[site])
+        decided += answers
+        if not answers:
+            agenda.doors.discard(site)  # until it, or its predecessor, says something more
     return decided
 
 
@@ -134,79 +147,57 @@ def epochs(view: View) -> list[Event]:
         EpochClosed(
             epoch=row["epoch"],
             blocks=row["blocks"],
-            tokens=row["merged_tokens"],
+            tokens=row["tokens"],
             num_quarantined=row["quarantined"],
             reason=f"all {row['blocks']} blocks are merged"
             + (f" but {row['quarantined']} quarantined ones" if row["quarantined"] else ""),
         )
-        for row in view.epochs()
-        if row["closed_seq"] is None and row["merged"] + row["quarantined"] == row["blocks"]
+        for row in open_epochs(view)
+        if row["merged"] + row["quarantined"] == row["blocks"]
     ]
 
 
-def grantable(view: View, limit: int) -> list[tuple[int, int]]:
-    """Up to `limit` available blocks, (epoch, block), in the order they are granted: the target
-    is never exceeded by more than part of a block, freed blocks first, then the epoch's order;
-    the next epoch once one has none available (R15)."""
-    run, config, index = view.run(), view.config(), view.index()
-    limit = min(limit, _blocks_to_target(run, config, index))
-    found: list[tuple[int, int]] = []
-    known = {row["epoch"]: row for row in view.epochs()}
-    epoch = min((e for e, row in known.items() if _has_available(row)), default=len(known))
-    while len(found) < limit:
-        if config.target.epochs is not None and epoch >= config.target.epochs:
-            break
-        row = known.get(epoch, {"cursor": 0, "freed": 0})
-        want = limit - len(found)
-        freed = view.freed(epoch, want) if row["freed"] else []
-        found += [(epoch, block) for block in freed]
-        position = row["cursor"]
-        while len(found) < limit and position < index.num_blocks:
-            block = index.at(epoch, position)
-            if not view.touched(epoch, block):
-                found.append((epoch, block))
-            position += 1
-        epoch += 1
-    return found
-
-
-def _has_available(row: dict[str, int]) -> bool:
-    return row["freed"] > 0 or row["cursor"] < row["blocks"]
-
-
-def _blocks_to_target(run: Run, config: RunConfig, index: BlockIndex) -> int:
-    """Blocks that may still be handed out: merged plus outstanding stay within the target,
-    rounded up to a block. For a target in rounds the quotas are the bound."""
-    aim = goal(config, index)
-    if aim.tokens is None:
-        return 1 << 30
-    left = aim.tokens - run.merged_tokens - run.outstanding_tokens
-    return max(0, math.ceil(left / index.block_tokens))
-
-
-def grants(view: View) -> list[LeaseGranted]:
-    """Blocks for the members of the open round, up to their quotas, and for who came late."""
+def grants(view: View, max_sites: int = MAX_BATCH) -> list[LeaseGranted]:
+    """Blocks for the members of the open round, up to their quotas, and for who came late; where
+    there are enough for all, for the first `max_sites` of them."""
     run, round_ = view.run(), view.round()
     if run.state != "running" or round_ is None or round_.state != "open":
         return []
-    quotas = view.quotas(round_.round)
-    wants: list[tuple[Incarnation, int, int | None]] = []
-    for one in view.live():
-        if not usable(view, one) or one.drain or one.state != "live":
-            continue
-        quota = quotas.get(one.token[0])
-        late = _late_quota(view, one, quotas) if quota is None else None
-        want = (quota or late or 0) - view.num_granted(one.token[0], round_.round)
-        if want > 0:
-            wants.append((one, want, late))
-    blocks = grantable(view, sum(want for _, want, _ in wants))
+    agenda = of(view)
+    late = _late_wants(agenda, view)
+    num_wanted = agenda.num_wanted + sum(want for _, want, _ in late)
+    num_there = num_grantable(view, num_wanted)
+    if not num_there:
+        return []
+    wants = _first_wants(agenda, late, max_sites if num_there == num_wanted else num_wanted)
+    blocks = grantable(view, min(num_there, sum(want for _, want, _ in wants)))
     decided: list[LeaseGranted] = []
-    for (one, _, late), share in zip(wants, _deal(blocks, [w for _, w, _ in wants]), strict=True):
-        decided += _grant_events(one, share, late, round_.round)
+    shares = _deal(blocks, [want for _, want, _ in wants])
+    for ((_, seq), _, quota), share in zip(wants, shares, strict=True):
+        one = view.incarnation(seq)
+        assert one is not None
+        decided += _grant_events(one, share, quota, round_.round)
     return sorted(decided, key=lambda event: event.epoch)  # R15: an epoch before the next
 
 
-def quota_of(one: Incarnation, fastest: float, full: int) -> int:
+def _first_wants(agenda: Agenda, late: list[Want], num: int) -> list[Want]:
+    """The first sites that want blocks, by name."""
+    members = ((key, want, None) for key, want in agenda.wanting)
+    return list(islice(heapq.merge(members, late, key=lambda want: want[0]), num))
+
+
+def _late_wants(agenda: Agenda, view: View) -> list[Want]:
+    """Who came in mid-round, and what there is for it."""
+    found: list[Want] = []
+    for seq in agenda.late:
+        one = agenda.standings[seq]
+        quota = _late_quota(agenda, view, one)
+        if quota is not None and quota > one.num_granted:
+            found.append(((one.site, seq), quota - one.num_granted, quota))
+    return sorted(found)
+
+
+def quota_of(one: Incarnation | Standing, fastest: float, full: int) -> int:
     """Blocks that it trains while the fastest site trains `full`, at least one; whose rate is not
     known yet counts as the fastest."""
     return max(1, int(full * (one.tokens_per_s / fastest))) if one.tokens_per_s else full
@@ -218,19 +209,16 @@ def usable(view: View, one: Incarnation) -> bool:
     return one.version is not None and view.run().version - one.version <= staleness
 
 
-def _late_quota(view: View, one: Incarnation, quotas: dict[int, int]) -> int | None:
+def _late_quota(agenda: Agenda, view: View, one: Standing) -> int | None:
     """Who is admitted in mid-round gets the share of a full quota that the round has left; all of
     it where nobody holds a block or has delivered: the round then waits for nobody else (P2)."""
-    fastest = max(other.tokens_per_s for other in view.live())
-    full = quota_of(one, fastest, view.config().blocks_per_round)
-    if one.version != view.run().version:
+    is_first = not agenda.num_held and not agenda.num_undecided
+    if not is_first and not agenda.num_left:
         return None
-    if not view.num_held() and not view.deltas("undecided"):
+    full = quota_of(one, agenda.fastest(), view.config().blocks_per_round)
+    if is_first:
         return full
-    left = sum(
-        block.state in (LEASED, TRAINING) for member in quotas for block in view.held(member)
-    )
-    return int(full * left / max(1, sum(quotas.values()))) or None
+    return int(full * agenda.num_left / max(1, agenda.num_quota)) or None
 
 
 def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[int, int]]]:

@@ -5,6 +5,15 @@ from __future__ import annotations
 import sqlite3
 
 
+def newest_snapshots(db: sqlite3.Connection) -> tuple[int | None, int | None]:
+    """The second-newest and the newest version that has a snapshot."""
+    rows = db.execute(
+        "SELECT version FROM versions WHERE snapshot_blob IS NOT NULL ORDER BY version DESC LIMIT 2"
+    ).fetchall()
+    newest = rows[0][0] if rows else None
+    return (rows[1][0] if len(rows) > 1 else None), newest
+
+
 def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:
     """(needed, old) digests of blobs not yet released: `old` serve only versions up to the
     horizon, whose snapshot stays; a blob can be in both."""
@@ -31,6 +40,12 @@ def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:
 def released(db: sqlite3.Connection) -> list[str]:
     """Digests that a BlobsReleased has named."""
     return [row[0] for row in db.execute("SELECT blob FROM released ORDER BY blob")]
+
+
+def still_released(db: sqlite3.Connection, blobs: set[str]) -> list[str]:
+    """Those of the digests that no later event needs again, sorted."""
+    sql = "SELECT 1 FROM released WHERE blob = ?"
+    return [blob for blob in sorted(blobs) if db.execute(sql, (blob,)).fetchone()]
 
 
 def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:

@@ -97,6 +97,7 @@ class Round:
     opened_ticks: int
     cut: Token | None
     tokens: int
+    seq: int  # of its RoundOpened
 
 
 @dataclass(frozen=True, slots=True)

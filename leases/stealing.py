@@ -3,15 +3,23 @@
 A steal frees the blocks and moves as much quota in the open round from the victim to the idle
 site; the grant that follows it needs to know nothing of steals. Who was stolen from in a round
 takes nothing in it, so blocks never wander back.
+
+Again and again the holder that would end last gives a block to the idle site that would end first.
+Both are found without looking at all the others: `leases.slowest` keeps the holders in the order of
+a bound that is cheap, and only those at its head are judged exactly.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, field
 
 from eventlog.events import LeaseStolen
-from leases.rows import Block, Incarnation, Round
+from leases.agenda import Agenda, of
+from leases.rows import Block, Incarnation
+from leases.slowest import Rank, Slowest, block_s, slowest, surely_stalled_s
+from leases.standing import Standing
 from leases.states import LEASED, TRAINING
 from leases.view import View
 
@@ -30,8 +38,8 @@ class _Victim:
 
     @property
     def ends_s(self) -> float:
-        """When all it holds would be trained, from now."""
-        return (self.num_begun + len(self.unstarted)) * self.block_s
+        """When all it holds would be trained, from now; 0 where nothing can be taken from it."""
+        return (self.num_begun + len(self.unstarted)) * self.block_s if self.unstarted else 0.0
 
 
 @dataclass(slots=True)
@@ -52,82 +60,97 @@ def steals(view: View) -> list[LeaseStolen]:
     run, round_ = view.run(), view.round()
     if run.state != "running" or round_ is None or round_.state != "open":
         return []
-    states = _held_states(view)
-    if not any(LEASED in held for held in states.values()):
+    agenda = of(view)
+    if not agenda.idle or not agenda.holders:
         return []
-    idlers = _idlers(view, round_, states)
-    victims = _victims(view, states) if idlers else []
-    by_seq = {victim.one.token[0]: victim for victim in victims}
-    tick_s = view.timing().tick_s
+    tick_s, order = view.timing().tick_s, slowest(view)
+    if not order.may_shorten(tick_s):
+        return []
+    victims, idlers = _Victims(view, order.holders.copy()), _Idlers(view, agenda, order)
     for _ in range(MAX_STEALS):
-        found = _best(victims, idlers, tick_s)
-        if found is None:
+        victim = victims.last()
+        if victim is None:
             break
-        victim, idler = found
+        like_s = victim.block_s if math.isfinite(victim.block_s) else 0.0
+        idler = idlers.first(like_s)
+        if idler is None or idler.ends_s(like_s) + tick_s >= victim.ends_s:
+            break
         block = victim.unstarted.pop()  # the last it would come to
         idler.num += 1
         idler.room -= 1
         idler.taken.setdefault((victim.one.token[0], block.epoch), []).append(block.block)
     return [
-        _event(by_seq[seq], idler, epoch, blocks)
-        for idler in idlers
+        _event(victims.known[seq], idler, epoch, blocks)
+        for idler in sorted(idlers.known.values(), key=lambda idler: idler.one.site)
         for (seq, epoch), blocks in sorted(idler.taken.items())
     ]
 
 
-def _best(
-    victims: list[_Victim], idlers: list[_Idler], tick_s: float
-) -> tuple[_Victim, _Idler] | None:
-    """The holder that would end last, and the idle site that would end first, where the block is
-    trained there sooner by more than the tick that the detour costs."""
-    open_victims = [victim for victim in victims if victim.unstarted]
-    roomy = [idler for idler in idlers if idler.room > 0]
-    if not open_victims or not roomy:
+class _Victims:
+    """Holders of unstarted blocks; the one that ends last comes first, of equals by site name."""
+
+    def __init__(self, view: View, ranked: list[Rank]) -> None:
+        self._view, self._heap = view, ranked
+        self.known: dict[int, _Victim] = {}
+
+    def last(self) -> _Victim | None:
+        """The one that would end last."""
+        heap = self._heap
+        while heap:
+            bound, site, seq = heap[0]
+            victim = self.known.get(seq)
+            if victim is None:
+                victim = self.known[seq] = _victim(self._view, seq)
+            if not victim.unstarted:
+                heapq.heappop(heap)
+            elif bound != -victim.ends_s:
+                heapq.heapreplace(heap, (-victim.ends_s, site, seq))
+            else:
+                return victim
         return None
-    victim = max(open_victims, key=lambda one: one.ends_s)
-    like_s = victim.block_s if math.isfinite(victim.block_s) else 0.0
-    idler = min(roomy, key=lambda one: one.ends_s(like_s))
-    return (victim, idler) if idler.ends_s(like_s) + tick_s < victim.ends_s else None
 
 
-def _held_states(view: View) -> dict[int, dict[str, int]]:
-    """Undelivered blocks by state, of every incarnation that holds any: in one question, since a
-    thousand sites may be asked about at every event."""
-    found: dict[int, dict[str, int]] = {}
-    for seq, state, num in view.db.execute(
-        "SELECT incarnation, state, count(*) FROM blocks WHERE incarnation IS NOT NULL "
-        "GROUP BY incarnation, state"
-    ):
-        found.setdefault(seq, {})[state] = num
-    return found
+class _Idlers:
+    """Sites with nothing to train; the one that ends first comes first, of equals by site name.
+    Those whose rate is not known stand apart: they count as fast as whom they take from."""
+
+    def __init__(self, view: View, agenda: Agenda, order: Slowest) -> None:
+        self._view, self._agenda = view, agenda
+        self._timed, self._untimed = order.timed.copy(), order.untimed.copy()
+        self.known: dict[int, _Idler] = {}
+
+    def first(self, like_s: float) -> _Idler | None:
+        """The one that would have trained one block more first."""
+        found = [one for heap in (self._timed, self._untimed) if (one := self._head(heap))]
+        return min(found, key=lambda one: (one.ends_s(like_s), one.one.site), default=None)
+
+    def _head(self, heap: list[Rank]) -> _Idler | None:
+        while heap:
+            rank, site, seq = heap[0]
+            idler = self.known.get(seq)
+            if idler is None:
+                if seq not in self._agenda.idle:
+                    heapq.heappop(heap)
+                    continue
+                idler = self.known[seq] = _idler(self._view, self._agenda.standings[seq])
+            exact = idler.ends_s(1.0)  # in order also for those who are as fast as another
+            if idler.room <= 0:
+                heapq.heappop(heap)
+            elif rank != exact:
+                heapq.heapreplace(heap, (exact, site, seq))
+            else:
+                return idler
+        return None
 
 
-def _idlers(view: View, round_: Round, states: dict[int, dict[str, int]]) -> list[_Idler]:
-    """Live sites that could train and have nothing to: they hold no block that is not trained."""
-    run, full = view.run(), view.config().blocks_per_round
-    robbed, silent = _robbed(view, round_.round), view.timing().lost_ticks(run.live) // 2
-    found = []
-    for one in view.live():
-        held = states.get(one.token[0], {})
-        if (
-            one.state == "live"
-            and not one.drain
-            and one.version == run.version
-            and one.token[0] not in robbed
-            and one.silent_ticks <= silent
-            and not held.keys() & {LEASED, TRAINING}
-            and (not held or view.has_undecided(one.token[0]))  # else it is about to deliver
-        ):
-            block_s = _block_s(view, one)
-            room = _room(view, one, block_s, full - sum(held.values()))
-            found.append(_Idler(one, room, block_s))
-    return found
-
-
-def _robbed(view: View, round_: int) -> set[int]:
-    """Incarnations that blocks were stolen from in a round."""
-    sql = "SELECT incarnation FROM members WHERE round = ? AND stolen > 0"
-    return {row[0] for row in view.db.execute(sql, (round_,))}
+def _idler(view: View, standing: Standing) -> _Idler:
+    """A live site that could train and has nothing to. No room where it is silent."""
+    one, full = view.incarnation(standing.seq), view.config().blocks_per_round
+    assert one is not None
+    needs_s = block_s(view, standing)
+    if one.silent_ticks > view.timing().lost_ticks(view.run().live) // 2:
+        return _Idler(one, 0, needs_s)
+    return _Idler(one, _room(view, one, needs_s, full - standing.num_held), needs_s)
 
 
 def _room(view: View, one: Incarnation, block_s: float | None, room: int) -> int:
@@ -138,30 +161,20 @@ def _room(view: View, one: Incarnation, block_s: float | None, room: int) -> int
     return min(room, int(left_s / block_s)) if block_s else min(room, int(left_s > 0))
 
 
-def _victims(view: View, states: dict[int, dict[str, int]]) -> list[_Victim]:
+def _victim(view: View, seq: int) -> _Victim:
     """Who holds unstarted blocks, and how fast it gets through them."""
     timing, run = view.timing(), view.run()
-    silent = timing.lost_ticks(run.live) // 2
-    found = []
-    for one in view.live():
-        counts = states.get(one.token[0], {})
-        if LEASED not in counts:
-            continue
-        unstarted = [block for block in view.held(one.token[0]) if block.state == LEASED]
-        begun = counts.get(TRAINING, 0)
-        # its last step may be as young as the first tick, its next heartbeat not yet due
-        surely_s = (one.stalled_ticks - 1) * timing.tick_s - timing.heartbeat_s(run.live)
-        stalled_s = max(0.0, surely_s) if begun else 0.0
-        block_s, why = max(_block_s(view, one) or 0.0, stalled_s), ""
-        if one.silent_ticks > silent:
-            block_s, why = math.inf, f"is silent for {one.silent_ticks} ticks"
-        found.append(_Victim(one, block_s, begun, unstarted, why))
-    return found
-
-
-def _block_s(view: View, one: Incarnation) -> float | None:
+    one, held = view.incarnation(seq), view.held(seq)
+    assert one is not None
+    unstarted = [block for block in held if block.state == LEASED]
+    begun = sum(block.state == TRAINING for block in held)
+    stalled_s = surely_stalled_s(one.stalled_ticks, timing, run.live) if begun else 0.0
     rate = one.tokens_per_s
-    return view.index().block_tokens / rate if rate else None
+    known_s = view.index().block_tokens / rate if rate else 0.0
+    if one.silent_ticks > timing.lost_ticks(run.live) // 2:
+        why = f"is silent for {one.silent_ticks} ticks"
+        return _Victim(one, math.inf, begun, unstarted, why)
+    return _Victim(one, max(known_s, stalled_s), begun, unstarted, "")
 
 
 def _event(victim: _Victim, idler: _Idler, epoch: int, blocks: list[int]) -> LeaseStolen:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
-from eventlog.events import DataShape
 from leases.answers import Answers
 from leases.blocks import BlockIndex
+from leases.progress import parsed
 from leases.rows import Answer, Block, Delta, Incarnation, Join, Round, Run, Version
+
+if TYPE_CHECKING:
+    from leases.agenda import Agenda
 
 _INCARNATION = (
     "SELECT i.seq, i.id, i.site, i.state, i.code, i.reason, i.drain, i.last_seq, "
@@ -37,6 +39,7 @@ class View:
     """Read access to a projection of the lease table, whose only connection is `db`."""
 
     db: sqlite3.Connection
+    agenda: Agenda | None = field(default=None, init=False, compare=False)  # see leases.agenda.of
     _answers: Answers = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,9 @@ class View:
         return bool(self._one("SELECT created_seq IS NOT NULL FROM run")[0])
 
     def run(self) -> Run:
+        return self._answers.made("run", self._run)
+
+    def _run(self) -> Run:
         row = self._one(
             "SELECT name, state, reason, read_only, term, holder, term_ticks, ticks, decision_seq, "
             "decision_id, round, version, merged_tokens, merged_blocks, outstanding_tokens, "
@@ -55,17 +61,20 @@ class View:
         return Run(*[*row[:8], (row[8], row[9]), *row[10:]])
 
     def config(self) -> RunConfig:
-        return _config(self._one("SELECT config FROM run")[0])
+        return self._settings()[0]
 
     def timing(self) -> Timing:
-        return Timing.of(self.config().lease_s)
+        return self._answers.made("timing", lambda: Timing.of(self.config().lease_s))
 
     def index(self) -> BlockIndex:
-        data = self._one("SELECT data FROM run")[0]
-        return BlockIndex(self.config().seed, DataShape.model_validate(unpack(data)))
+        return self._settings()[1]
+
+    def _settings(self) -> tuple[RunConfig, BlockIndex]:
+        row = self._answers.rows("SELECT config, data FROM run", ())
+        return self._answers.made("settings", lambda: parsed(*row[0]))
 
     def manifest_digest(self) -> str:
-        return str(unpack(self._one("SELECT data FROM run")[0])["manifest_digest"])
+        return self.index().shape.manifest_digest
 
     def arithmetic(self) -> dict[str, str]:
         """Digest per canonical operation, as the run was created with."""
@@ -75,11 +84,11 @@ class View:
     def pen(self, subject: str) -> tuple[int, str, int]:
         """Where a writer's pen stands (R6): counter and id of the subject's last numbered event,
         and the sequence of its last event of any kind."""
-        rows = self._all("SELECT n, last_id, last_seq FROM sources WHERE subject = ?", subject)
+        rows = self.ask("SELECT n, last_id, last_seq FROM sources WHERE subject = ?", subject)
         return rows[0] if rows else (0, "", 0)
 
     def round_is_cut(self) -> bool:
-        return bool(self._all("SELECT 1 FROM rounds WHERE state = 'closed'"))
+        return bool(self.ask("SELECT 1 FROM rounds WHERE state = 'closed' LIMIT 1"))
 
     def live(self) -> list[Incarnation]:
         """Incarnations that have not departed, by site name."""
@@ -115,11 +124,14 @@ class View:
     def backs_off(self) -> bool:
         """Whether some site may not join yet, and waits for ticks."""
         return bool(
-            self._all("SELECT 1 FROM incarnations i, run WHERE i.backoff_until > run.ticks")
+            self.ask(
+                "SELECT 1 FROM run, incarnations i "
+                "WHERE i.backoff_until > 0 AND i.backoff_until > run.ticks LIMIT 1"
+            )
         )
 
     def waiting_joins(self) -> list[Join]:
-        rows = self._all(
+        rows = self.ask(
             "SELECT seq, id, site, predecessor_seq, predecessor_id, successor, manifest_digest, "
             "arithmetic, incarnation_seen FROM joins WHERE state = 'waiting' ORDER BY seq"
         )
@@ -138,7 +150,7 @@ class View:
 
     def answer(self, join_seq: int) -> Answer | None:
         """What became of the join at this sequence; None where none is folded."""
-        rows = self._all(
+        rows = self.ask(
             "SELECT j.state, i.seq, j.code, j.final, j.reason FROM joins j "
             "LEFT JOIN incarnations i ON i.join_seq = j.seq WHERE j.seq = ?",
             join_seq,
@@ -147,34 +159,46 @@ class View:
 
     def round(self) -> Round | None:
         """The round that is open or cut, if any."""
-        rows = self._all(
+        return self._answers.made("round", self._round)
+
+    def _round(self) -> Round | None:
+        rows = self.ask(
             "SELECT round, state, base_version, quorum, grace_ticks, deadline_ticks, opened_ticks, "
-            "cut_seq, cut_id, tokens FROM rounds WHERE state IN ('open', 'closed')"
+            "cut_seq, cut_id, tokens, seq FROM rounds WHERE state = 'open' OR state = 'closed'"
         )
         if not rows:
             return None
         row = rows[0]
         cut = None if row[7] is None else (row[7], row[8])
-        return Round(*[*row[:7], cut, row[9]])
+        return Round(*[*row[:7], cut, *row[9:]])
 
     def quotas(self, round_: int) -> dict[int, int]:
         """Blocks of a round by incarnation (its sequence)."""
-        return dict(self._all("SELECT incarnation, quota FROM members WHERE round = ?", round_))
+        return dict(self.ask("SELECT incarnation, quota FROM members WHERE round = ?", round_))
 
     def deltas(self, *states: str) -> list[Delta]:
         """Deltas in these states, in the canonical order of a merge."""
-        marks = ", ".join("?" * len(states))
+        these = " OR ".join(f"state = '{state}'" for state in states)  # as the index says it
         return self._deltas(
-            f"WHERE state IN ({marks}) ORDER BY site, base_version, first_epoch, first_block, seq",
-            *states,
+            f"WHERE {these} ORDER BY site, base_version, first_epoch, first_block, seq"
         )
+
+    def quorum_ticks(self, num: int) -> int | None:
+        """The tick of the run at which so many of the undecided deltas stood, if they do."""
+        sql = "SELECT ticks FROM deltas WHERE state = 'undecided' ORDER BY seq LIMIT 1 OFFSET ?"
+        return next((int(row[0]) for row in self.ask(sql, num - 1)), None)
+
+    def has_open_delta(self) -> bool:
+        """Whether any delta awaits its merge or refusal."""
+        undecided = "state = 'undecided' OR state = 'cut' OR state = 'void'"
+        return bool(self.ask(f"SELECT 1 FROM deltas WHERE {undecided} LIMIT 1"))
 
     def has_undecided(self, incarnation: int) -> bool:
         """Whether a delta of the incarnation awaits its merge or refusal."""
         return bool(
-            self._all(
+            self.ask(
                 "SELECT 1 FROM deltas WHERE incarnation = ? "
-                "AND state IN ('undecided', 'cut', 'void')",
+                "AND (state = 'undecided' OR state = 'cut' OR state = 'void') LIMIT 1",
                 incarnation,
             )
         )
@@ -182,8 +206,8 @@ class View:
     def undecided_tokens(self, incarnation: int) -> int:
         """Tokens of an incarnation that are delivered and not yet merged."""
         row = self._one(
-            "SELECT coalesce(sum(tokens), 0) FROM deltas WHERE incarnation = ? "
-            "AND state IN ('undecided', 'cut')",
+            "SELECT coalesce(sum(tokens), 0) FROM deltas WHERE incarnation = ? AND state != 'void' "
+            "AND (state = 'undecided' OR state = 'cut' OR state = 'void')",
             incarnation,
         )
         return int(row[0])
@@ -191,9 +215,9 @@ class View:
     def spoiled_by(self, delta: Delta) -> int | None:
         """The earlier delta of the same incarnation that was refused for its values only after
         this one stood: both hold the same progress (DESIGN 6)."""
-        rows = self._all(
-            "SELECT seq FROM deltas WHERE incarnation = ?1 AND seq < ?2 AND spoiled_seq > ?2 "
-            "ORDER BY seq LIMIT 1",
+        rows = self.ask(
+            "SELECT seq FROM deltas WHERE incarnation = ?1 AND seq < ?2 "
+            "AND spoiled_seq IS NOT NULL AND spoiled_seq > ?2 ORDER BY seq LIMIT 1",
             delta.incarnation,
             delta.token[0],
         )
@@ -213,27 +237,13 @@ class View:
 
     def held(self, incarnation: int) -> list[Block]:
         """Undelivered blocks an incarnation holds, in the order they were granted."""
-        rows = self._all(
+        rows = self.ask(
             "SELECT b.epoch, b.block, b.state, l.seq, l.id FROM blocks b "
             "JOIN leases l ON l.seq = b.lease WHERE b.incarnation = ? "
             "ORDER BY l.seq, b.epoch, b.block",
             incarnation,
         )
         return [Block(row[0], row[1], row[2], (row[3], row[4])) for row in rows]
-
-    def num_granted(self, incarnation: int, round_: int) -> int:
-        """Blocks an incarnation holds or has delivered and that count for an open round: held
-        undelivered ones, and those in its undecided deltas of this round's base version."""
-        return int(
-            self._one(
-                "SELECT (SELECT count(*) FROM blocks WHERE incarnation = ?1) + "
-                "coalesce((SELECT sum(d.num_blocks) FROM deltas d JOIN rounds r ON r.round = ?2 "
-                "WHERE d.incarnation = ?1 AND d.state IN ('undecided', 'cut') "
-                "AND d.seq > r.seq), 0)",
-                incarnation,
-                round_,
-            )[0]
-        )
 
     def num_held(self) -> int:
         """Blocks held undelivered by anybody."""
@@ -244,15 +254,15 @@ class View:
         )
 
     def version(self, version: int) -> Version | None:
-        rows = self._all(_VERSION + "WHERE version = ?", version)
+        rows = self.ask(_VERSION + "WHERE version = ?", version)
         return Version(*rows[0]) if rows else None
 
     def versions(self, after: int = 0) -> list[Version]:
-        return [Version(*row) for row in self._all(_VERSION + "WHERE version > ?", after)]
+        return [Version(*row) for row in self.ask(_VERSION + "WHERE version > ?", after)]
 
     def snapshot_at_most(self, version: int) -> Version | None:
         """The newest version up to this one that has a snapshot."""
-        rows = self._all(
+        rows = self.ask(
             _VERSION + "WHERE snapshot_blob IS NOT NULL AND version <= ? "
             "AND snapshot_blob NOT IN (SELECT blob FROM released) ORDER BY version DESC LIMIT 1",
             version,
@@ -264,37 +274,24 @@ class View:
             "epoch, blocks, cursor, freed, granted, outstanding, merged, quarantined, reclaimed, "
             "stolen, refused, merged_tokens, closed_seq"
         )
-        rows = self._all(f"SELECT {columns} FROM epochs ORDER BY epoch")
+        rows = self.ask(f"SELECT {columns} FROM epochs ORDER BY epoch")
         return [dict(zip(columns.split(", "), row, strict=True)) for row in rows]
 
-    def freed(self, epoch: int, limit: int) -> list[int]:
-        """Blocks of an epoch that were granted once and are available again."""
-        rows = self._all(
-            "SELECT block FROM blocks WHERE epoch = ? AND state = 'available' "
-            "ORDER BY block LIMIT ?",
-            epoch,
-            limit,
-        )
-        return [row[0] for row in rows]
-
-    def touched(self, epoch: int, block: int) -> bool:
-        return bool(self._all("SELECT 1 FROM blocks WHERE epoch = ? AND block = ?", epoch, block))
-
     def _incarnations(self, where: str, *arguments: object) -> list[Incarnation]:
-        rows = self._all(_INCARNATION + where, *arguments)
+        rows = self.ask(_INCARNATION + where, *arguments)
         return [Incarnation(*[(r[0], r[1]), *r[2:6], bool(r[6]), *r[7:]]) for r in rows]
 
     def _deltas(self, where: str, *arguments: object) -> list[Delta]:
-        rows = self._all(_DELTA + where, *arguments)
+        rows = self.ask(_DELTA + where, *arguments)
         return [Delta(*[(r[0], r[1]), *r[2:11], bool(r[11]), *r[12:]]) for r in rows]
 
-    def _one(self, sql: str, *arguments: object) -> Any:
-        return next(iter(self._all(sql, *arguments)), None)
+    def stay(self) -> None:
+        """What was written just now, through this view's connection, changes no answer."""
+        self._answers.stay()
 
-    def _all(self, sql: str, *arguments: object) -> list[Any]:
+    def ask(self, sql: str, *arguments: object) -> list[Any]:
+        """All rows of a query; not to be changed."""
         return self._answers.rows(sql, arguments)
 
-
-@lru_cache(maxsize=8)
-def _config(packed: bytes) -> RunConfig:
-    return RunConfig.model_validate(unpack(packed))
+    def _one(self, sql: str, *arguments: object) -> Any:
+        return next(iter(self._answers.rows(sql, arguments)), None)

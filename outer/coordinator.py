@@ -16,30 +16,23 @@ from dataclasses import dataclass, field
 from eventlog.chain import Record
 from eventlog.errors import (
     AtollError,
-    BlobDamaged,
-    BlobMissing,
     Conflict,
     LogUnavailable,
 )
 from eventlog.events import (
     COORDINATOR,
-    BlobsReleased,
     CoordinatorElected,
     CoordinatorTick,
     Event,
     RoundCommitted,
-    SnapshotSaved,
 )
 from eventlog.feed import Feed
-from eventlog.log import EventLog
+from eventlog.log import MAX_BATCH, EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
-from leases import retention
-from leases.progress import target_reached
 from leases.states import is_void
 from leases.view import View
-from outer.codecs import DeltaInvalid
-from outer.facts import Facts, Verdict
+from outer.duties import Duties
 from outer.jobs import RETRY_S, Jobs
 from outer.rounds import decide
 from outer.standby import Standby, owed
@@ -62,10 +55,7 @@ class Coordinator:
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda _: None
     pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
-    merged: RoundCommitted | None = None
-    saved: list[SnapshotSaved] = field(default_factory=list)
-    _unreleased: set[str] = field(default_factory=set)  # released by the log, still to be removed
+    max_grants: int = MAX_BATCH  # of one append
     _voids: list[str] = field(default_factory=list)  # what the fold said of our last append
     _term: int | None = None  # ours, while we are the coordinator
     _breaks_seen: int = 0
@@ -76,11 +66,13 @@ class Coordinator:
     _view: View = field(init=False)
     _feed: Feed = field(init=False)
     _jobs: Jobs = field(init=False)
+    _duties: Duties = field(init=False)
 
     def __post_init__(self) -> None:
         self._writer = self.pen(self.log, COORDINATOR, chained=True)
         self._view = View(self.projection.db)
         self._jobs = Jobs(self.say, lambda: self._feed.notify())
+        self._duties = Duties(self.projection, self._view, self.workshop, self._jobs, self.say)
 
     async def run(self) -> None:
         """Coordinate until the run has finished. Raises LogDamaged (R19) and VersionDiffers."""
@@ -128,9 +120,8 @@ class Coordinator:
             if entry.record.subject == COORDINATOR:
                 self._standby.heard(self.clock())
                 self._voids.append(voids[0])
-            leading = self._term is not None
-            if leading and isinstance(entry.event, BlobsReleased) and not voids[0]:
-                self._unreleased.update(entry.event.blobs)
+            if self._term is not None and not is_void(voids[0]):
+                self._duties.note(entry)
         self._writer.set(*self._view.pen(COORDINATOR))
         if self._term is not None and self._view.run().term != self._term:
             self.say(f"another coordinator holds term {self._view.run().term}; standing by")
@@ -152,8 +143,7 @@ class Coordinator:
         if sequence is None:
             return
         self._term = sequence
-        # whoever led before may have died between saying and doing it
-        self._unreleased = set(retention.released(self._view.db))
+        self._duties.resume()
         self._next_tick = self.clock() + self._view.timing().tick_s
         self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
 
@@ -166,12 +156,12 @@ class Coordinator:
             await self._claim("our own connection broke")
         num_void = 0
         while self._term is not None and not self._finished() and num_void < _MAX_VOID:
-            events: Sequence[Event] = self._due_tick() or decide(self._view, self._facts())
+            events: Sequence[Event] = self._due_tick() or self._decide()
             if not events or await self._append(events) is None:
                 break
             num_void = num_void + 1 if all(map(is_void, self._voids)) else 0
         if self._term is not None:
-            self._start_work()
+            self._duties.start()
 
     def _due_tick(self) -> list[Event]:
         run, now = self._view.run(), self.clock()
@@ -183,13 +173,8 @@ class Coordinator:
         self._next_tick = now + self._view.timing().tick_s
         return [CoordinatorTick(tick=run.term_ticks + 1)]
 
-    def _facts(self) -> Facts:
-        shop = self.workshop
-        ready = shop.state is not None and shop.state.version == self._view.run().version
-        digests = None
-        if ready and shop.digests is not None:
-            digests = (shop.digests.parameters, shop.digests.momentum, shop.digests.residual)
-        return Facts(self.verdicts, self.merged, tuple(self.saved), digests)
+    def _decide(self) -> list[Event]:
+        return decide(self._view, self._duties.facts(), self.max_grants)
 
     async def _append(self, events: Sequence[Event]) -> int | None:
         """Append one batch and fold through it; None where another coordinator was faster."""
@@ -213,85 +198,3 @@ class Coordinator:
         while self.projection.position.sequence < sequence:
             await self._fold_next(1.0)
         return sequence
-
-    # -- work beside the log ----------------------------------------------------------------------
-
-    def _start_work(self) -> None:
-        """Start whatever the folded state needs and is not under way."""
-        run, round_ = self._view.run(), self._view.round()
-        state = self.workshop.state
-        pending = self.merged.version if self.merged else None
-        if state is None or (state.version != run.version and state.version != pending):
-            if "merge" not in self._jobs.tasks:
-                self._jobs.start("recover", self._recover())
-            return
-        if self._unreleased:
-            self._jobs.start("release", self._release())
-        unchecked = [
-            delta.token[0]
-            for delta in self._view.deltas("undecided", "cut")  # cut: by a predecessor
-            if delta.token[0] not in self.verdicts
-        ]
-        for seq in unchecked:
-            self._jobs.start(f"verdict {seq}", self._judge(seq))
-        if self.merged is not None and (round_ is None or round_.cut != self.merged.cut):
-            self.merged = None
-        if state.version != run.version:
-            return
-        cut = round_ is not None and round_.state == "closed"
-        if cut and self.merged is None and not unchecked:
-            self._jobs.start("merge", self._merge())
-        self._start_snapshot(run.version)
-
-    def _start_snapshot(self, version: int) -> None:
-        row = self._view.version(version)
-        if row is None or row.snapshot_blob is not None:
-            return
-        due = version % self._view.config().snapshots.every_versions == 0
-        stored = any(one.version == version for one in self.saved)
-        if (due or target_reached(self._view.db) or self._view.run().state == "stopping") and (
-            not stored
-        ):
-            self._jobs.start(f"snapshot {version}", self._snapshot(version))
-
-    async def _recover(self) -> None:
-        self.merged = None
-        await self.workshop.recover(self._view)
-
-    async def _judge(self, seq: int) -> None:
-        delta = self._view.delta(seq)
-        if delta is None:
-            return
-        self.verdicts[seq] = await self.workshop.verdict(delta)
-
-    async def _merge(self) -> None:
-        round_ = self._view.round()
-        if round_ is None or round_.state != "closed":
-            return
-        position = self.projection.position
-        deltas = self._view.deltas("cut")
-        try:
-            self.merged = await self.workshop.merge(
-                self._view, round_, deltas, position.sequence, position.log_digest
-            )
-        except (BlobMissing, BlobDamaged, DeltaInvalid) as error:
-            self.say(f"round {round_.round}: {error}; checking its deltas again")
-            self.workshop.forget([delta.blob for delta in deltas])
-            for delta in deltas:
-                self.verdicts.pop(delta.token[0], None)
-
-    async def _snapshot(self, version: int) -> None:
-        row = self._view.version(version)
-        if row is None:
-            return
-        saved = await self.workshop.snapshot(row)
-        if saved is not None:
-            self.saved.append(saved)
-
-    async def _release(self) -> None:
-        """R20: remove what the log has released, and nothing that was named again since."""
-        named = set(self._unreleased)
-        blobs = sorted(named & set(retention.released(self._view.db)))
-        await self.workshop.blobs.release(blobs)
-        self.workshop.forget(blobs)
-        self._unreleased -= named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from eventlog.events import RoundCommitted, SnapshotSaved
@@ -34,3 +35,20 @@ class Facts:
     merged: RoundCommitted | None = None
     saved: tuple[SnapshotSaved, ...] = ()
     digests: tuple[str, str, str] | None = None
+    refusable: Collection[int] | None = None  # of the verdicts, those that refuse, where known
+
+    def bad(self) -> Collection[int]:
+        """Deltas whose verdict refuses them."""
+        if self.refusable is not None:
+            return self.refusable
+        return [seq for seq, verdict in self.verdicts.items() if verdict.code]
+
+    def has_judged(self, unjudged: set[int]) -> bool:
+        """Whether there is a verdict on each of these deltas; those that have one are taken out, so
+        that nobody asks again."""
+        while unjudged:
+            seq = unjudged.pop()
+            if seq not in self.verdicts:
+                unjudged.add(seq)
+                return False
+        return True

@@ -19,6 +19,7 @@ class Jobs:
     say: Callable[[str], None]
     notify: Callable[[], None]
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _ended: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Start the work unless work of that name is under way."""
@@ -26,22 +27,27 @@ class Jobs:
             work.close()
             return
         task = asyncio.create_task(self._tried(name, work), name=name)
-        task.add_done_callback(lambda _: self.notify())
+        task.add_done_callback(self._note)
         self.tasks[name] = task
 
     def reap(self) -> None:
         """Collect what has ended. A store that does not answer is asked again; anything else that
         went wrong is raised."""
-        for name, task in list(self.tasks.items()):
-            if task.done():
-                del self.tasks[name]
-                task.result()
+        ended, self._ended = self._ended, []
+        for task in ended:
+            self.tasks.pop(task.get_name(), None)
+        for task in ended:
+            task.result()
 
     async def stop(self) -> None:
         """Cancel everything, and wait for it."""
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+    def _note(self, task: asyncio.Task[None]) -> None:
+        self._ended.append(task)
+        self.notify()
 
     async def _tried(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:

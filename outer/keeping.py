@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventlog.events import BlobsReleased, Event, RunFinished, shortened
 from leases import retention
+from leases.agenda import of
 from leases.progress import target_reached
 from leases.view import View
 from outer.facts import Facts
@@ -11,32 +12,30 @@ from outer.facts import Facts
 
 def saving(view: View, facts: Facts) -> list[Event]:
     """Snapshots that are stored, and what need not be kept since."""
-    versions = {one.version: one for one in view.versions()}
     fresh: list[Event] = [
         one
         for one in facts.saved
-        if one.version in versions and versions[one.version].snapshot_blob is None
+        if (row := view.version(one.version)) is not None and row.snapshot_blob is None
     ]
     return fresh or releasing(view)
 
 
 def releasing(view: View) -> list[Event]:
     """Deltas and updates up to the second-newest snapshot, and older snapshots (DESIGN 6)."""
-    if view.config().snapshots.retention == "all":
-        return []
-    kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
-    if len(kept) < 2:
-        return []
-    horizon = kept[-2]
-    needed, old = retention.split(view.db, horizon)
+    agenda = of(view)
+    if view.config().snapshots.retention == "all" or not agenda.retention_is_new:
+        return []  # it was looked at, and nothing that matters changed since
+    horizon, newest = retention.newest_snapshots(view.db)
+    needed, old = retention.split(view.db, horizon) if horizon is not None else (set(), set())
     blobs = sorted(old - needed)[:1000]
     if not blobs:
+        agenda.retention_is_new = False
         return []
     return [
         BlobsReleased(
             blobs=tuple(blobs),
             reason=f"versions up to {horizon} are recovered from the snapshots of "
-            f"{horizon} and {kept[-1]}",
+            f"{horizon} and {newest}",
         )
     ]
 
@@ -46,8 +45,8 @@ def finishing(view: View, facts: Facts) -> list[Event]:
     run, round_ = view.run(), view.round()
     stopped = (
         run.state == "stopping"
-        and not view.live()
-        and not (round_ is not None and (round_.state == "closed" or view.deltas("undecided")))
+        and not run.live
+        and not (round_ is not None and (round_.state == "closed" or of(view).num_undecided))
     )
     idle = round_ is None or (round_.state == "open" and not view.deltas("undecided"))
     reached = target_reached(view.db) and idle  # a quarantine reaches it within a round, too

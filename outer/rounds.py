@@ -19,13 +19,14 @@ from eventlog.events import (
 )
 from eventlog.log import MAX_BATCH
 from leases import policy
+from leases.agenda import Agenda, of
 from leases.blocks import weights
 from leases.outliers import Guard
 from leases.progress import target_reached
 from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
-from leases.states import LEASED
 from leases.stealing import steals
+from leases.supply import num_grantable
 from leases.view import View
 from outer.facts import Facts, Verdict
 from outer.keeping import finishing, saving
@@ -35,7 +36,7 @@ def refusals(view: View, facts: Facts) -> list[Event]:
     """Deltas that cannot be merged, each with its reason (P8, R1, R13)."""
     decided: list[Event] = []
     bad: dict[int, int] = {}  # incarnation: its delta that is refused for its values
-    for delta in sorted(view.deltas("undecided", "cut", "void"), key=lambda one: one.token):
+    for delta in _refusable(view, facts):
         verdict = _verdict(view, facts, delta)
         spoiler = bad.get(delta.incarnation) or view.spoiled_by(delta)
         if spoiler and not verdict.values and delta.state != "void":
@@ -49,6 +50,18 @@ def refusals(view: View, facts: Facts) -> list[Event]:
         if len(decided) > MAX_BATCH - 2:
             break  # the rest is decided next, a refusal never apart from its reclaim
     return decided
+
+
+def _refusable(view: View, facts: Facts) -> list[Delta]:
+    """Undecided deltas of whoever has one that may be refused, in the order of the log."""
+    agenda = of(view)
+    owners = set(agenda.suspect)
+    for seq in facts.bad():
+        delta = view.delta(seq)
+        owners |= {delta.incarnation} if delta is not None else set()
+    standings = [agenda.standings[seq] for seq in owners if seq in agenda.standings]
+    seqs = sorted(delta.seq for one in standings for delta in one.deltas)
+    return [delta for seq in seqs if (delta := view.delta(seq)) is not None]
 
 
 def _verdict(view: View, facts: Facts, delta: Delta) -> Verdict:
@@ -96,13 +109,10 @@ def opening(view: View) -> list[Event]:
     run, config, timing = view.run(), view.config(), view.timing()
     if run.state != "running" or view.round() is not None or target_reached(view.db):
         return []
-    members = [
-        one
-        for one in view.live()
-        if one.state == "live" and not one.drain and policy.usable(view, one)
-    ]
-    if not members and not view.deltas("undecided"):
+    agenda = of(view)
+    if not agenda.ready and not agenda.num_undecided:
         return []
+    members = _named(view, agenda.ready)
     names = ", ".join(one.site for one in members) or "nobody, to merge what is delivered"
     return [
         RoundOpened(
@@ -130,34 +140,20 @@ def quotas(members: list[Incarnation], full: int) -> list[int]:
 
 
 def expected(view: View, round_: Round) -> list[Incarnation]:
-    """Live members that still owe this round a delta: they hold blocks, or will get some."""
-    delivered = {delta.incarnation for delta in view.deltas("undecided", "cut")}
-    members = view.quotas(round_.round)
-    more = view.run().state == "running" and bool(policy.grantable(view, 1))
-    return [
-        one
-        for one in view.live()
-        if one.token[0] in members
-        and one.token[0] not in delivered
-        and (_will_deliver(view, one) or (more and _may_get(view, one, round_, members)))
-    ]
+    """Live members that still owe this round a delta: they hold blocks that they will train (a
+    paused or stopping run starts no more, R2), or will get some."""
+    return _named(view, _expected(view, of(view)))
 
 
-def _will_deliver(view: View, one: Incarnation) -> bool:
-    """Whether it holds blocks it will train; a paused or stopping run starts no more (R2)."""
-    held = view.held(one.token[0])
-    if view.run().state == "running":
-        return bool(held)
-    return any(block.state != LEASED for block in held)
+def _expected(view: View, agenda: Agenda) -> set[int]:
+    more = agenda.seeking and view.run().state == "running" and num_grantable(view, 1)
+    return agenda.holding | agenda.seeking if more else agenda.holding
 
 
-def _may_get(view: View, one: Incarnation, round_: Round, members: dict[int, int]) -> bool:
-    return (
-        one.state == "live"
-        and not one.drain
-        and policy.usable(view, one)
-        and view.num_granted(one.token[0], round_.round) < members[one.token[0]]
-    )
+def _named(view: View, seqs: set[int]) -> list[Incarnation]:
+    """These incarnations, by site name."""
+    found = [one for seq in seqs if (one := view.incarnation(seq)) is not None]
+    return sorted(found, key=lambda one: one.site)
 
 
 def closing(view: View, facts: Facts) -> list[Event]:
@@ -166,11 +162,12 @@ def closing(view: View, facts: Facts) -> list[Event]:
     round_ = view.round()
     if round_ is None or round_.state != "open":
         return []
-    deltas = view.deltas("undecided")
-    if not deltas or any(delta.token[0] not in facts.verdicts for delta in deltas):
+    agenda = of(view)
+    if not agenda.num_undecided or not facts.has_judged(agenda.unjudged):
         return []
-    reason = _close_reason(view, round_, deltas)
-    if not reason:
+    reason = _close_reason(view, round_, agenda)
+    deltas = view.deltas("undecided") if reason else []
+    if any(delta.token[0] not in facts.verdicts for delta in deltas) or not deltas:
         return []
     if odd := _outliers(view, facts, deltas):
         return odd
@@ -204,26 +201,28 @@ def _outliers(view: View, facts: Facts, deltas: list[Delta]) -> list[Event]:
     return decided
 
 
-def _close_reason(view: View, round_: Round, deltas: list[Delta]) -> str:
-    run, missing = view.run(), expected(view, round_)
-    names = ", ".join(one.site for one in missing)
+def _close_reason(view: View, round_: Round, agenda: Agenda) -> str:
+    run, missing = view.run(), _expected(view, agenda)
     if not missing:
-        many = f"all {len(deltas)} expected deltas are in"
-        return many if len(deltas) != 1 else "the one expected delta is in"
+        num = agenda.num_undecided
+        many = f"all {num} expected deltas are in"
+        return many if num != 1 else "the one expected delta is in"
+    why = ""
     if run.ticks - round_.opened_ticks >= round_.deadline_ticks:
-        return f"the deadline of {round_.deadline_ticks} ticks is over; without {names}"
-    quorum = quorum_ticks(round_, deltas, run.live)
-    if quorum is not None and run.ticks - quorum >= round_.grace_ticks:
-        return f"quorum of {round_.quorum} and grace are over; without {names}"
-    return ""
+        why = f"the deadline of {round_.deadline_ticks} ticks is over"
+    else:
+        quorum = quorum_ticks(view, round_)
+        if quorum is not None and run.ticks - quorum >= round_.grace_ticks:
+            why = f"quorum of {round_.quorum} and grace are over"
+    if not why:
+        return ""
+    return f"{why}; without {', '.join(one.site for one in _named(view, missing))}"
 
 
-def quorum_ticks(round_: Round, deltas: list[Delta], num_live: int) -> int | None:
+def quorum_ticks(view: View, round_: Round) -> int | None:
     """The tick at which the quorum was reached, if it was: at most the live sites (R13)."""
-    quorum = max(1, min(round_.quorum, num_live))
-    if len(deltas) < quorum:
-        return None
-    return max(round_.opened_ticks, sorted(delta.ticks for delta in deltas)[quorum - 1])
+    ticks = view.quorum_ticks(max(1, min(round_.quorum, view.run().live)))
+    return None if ticks is None else max(round_.opened_ticks, ticks)
 
 
 def committing(view: View, facts: Facts) -> list[Event]:
@@ -234,15 +233,15 @@ def committing(view: View, facts: Facts) -> list[Event]:
     return [facts.merged]
 
 
-def decide(view: View, facts: Facts) -> list[Event]:
+def decide(view: View, facts: Facts, max_grants: int = MAX_BATCH) -> list[Event]:
     """The next append: the first rule, in this order, that has something to say, as much of it as
-    one append holds.
+    one append holds; of grants no more than `max_grants`.
 
     One kind of decision an append, folded before the next: so what frees blocks is never in one
     batch with what grants them (R2), and each reason speaks of a state that is in the log (R5).
     """
     run = view.run()
-    if not view.exists() or run.read_only or run.state == "finished":
+    if run.state in ("none", "finished") or run.read_only:
         return []
     decided = (
         policy.departures(view)
@@ -255,7 +254,7 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or finishing(view, facts)
         or closing(view, facts)
         or opening(view)
-        or list(policy.grants(view))
+        or list(policy.grants(view, max_grants)[:max_grants])
         or list(steals(view))
     )
     return decided[:MAX_BATCH]

@@ -39,7 +39,7 @@ def owed(view: View) -> bool:
         run.live
         or view.backs_off()
         or view.waiting_joins()
-        or view.deltas("undecided", "cut", "void")
+        or view.has_open_delta()
         or view.round_is_cut()
         or run.state == "stopping"
         or target_reached(view.db)

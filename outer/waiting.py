@@ -16,6 +16,7 @@ from leases.owing import owes
 from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
+from leases.supply import num_grantable
 from leases.view import View
 from outer import rounds
 from outer.standby import owed
@@ -222,11 +223,11 @@ def _deltas_missing(
 ) -> Wait:
     who = f"round {round_.round}"
     quotas = view.quotas(round_.round)
-    more = bool(policy.grantable(view, 1))
+    more = num_grantable(view, 1) > 0
     owing = [_share(view, one, quotas[one.token[0]], more) for one in missing[:MAX_NAMES]]
     if len(missing) > MAX_NAMES:
         owing.append(f"… {len(missing)} sites in all")
-    return Wait(who, f"waits for {', '.join(owing)}", _closes(view.timing(), run, round_, deltas))
+    return Wait(who, f"waits for {', '.join(owing)}", _closes(view, run, round_, deltas))
 
 
 def _share(view: View, one: Incarnation, quota: int, more: bool) -> str:
@@ -236,12 +237,13 @@ def _share(view: View, one: Incarnation, quota: int, more: bool) -> str:
     return f"{one.site} ({done} of {quota if more else len(held)} blocks)"
 
 
-def _closes(timing: Timing, run: Run, round_: Round, deltas: list[Delta]) -> str:
+def _closes(view: View, run: Run, round_: Round, deltas: list[Delta]) -> str:
     """When the round closes though deltas are missing: after grace, or at the deadline (R13)."""
+    timing = view.timing()
     left_ticks = round_.opened_ticks + round_.deadline_ticks - run.ticks
     if left_ticks <= 0 and not deltas:
         return "until the first delta: the deadline is over"
-    quorum = rounds.quorum_ticks(round_, deltas, run.live)
+    quorum = rounds.quorum_ticks(view, round_)
     if quorum is not None:
         grace_ticks = quorum + round_.grace_ticks - run.ticks
         if grace_ticks < left_ticks:

@@ -14,7 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
+    "churn": "ops.bench.churn",
     "failover": "ops.bench.failover",
+    "grants": "ops.bench.grants",
     "replay": "ops.bench.replay",
 }
 

@@ -1,0 +1,197 @@
+"""What the agenda knows of one incarnation, read from the lease table in a few questions."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from leases.rows import Round
+from leases.states import LEASED, TRAINED, TRAINING
+
+UNFIT_MISMATCHES = 2  # version mismatches in a row (DESIGN 6)
+RETENTION = 0  # noted in place of an incarnation: what can be released may have changed
+_OPEN = "(d.state = 'undecided' OR d.state = 'cut' OR d.state = 'void')"
+_NOTES = {
+    "incarnations INSERT": "SELECT new.seq",
+    "incarnations UPDATE": "SELECT new.seq",
+    "blocks INSERT": "SELECT new.incarnation WHERE new.incarnation IS NOT NULL",
+    "blocks UPDATE OF state, incarnation": (
+        "SELECT old.incarnation WHERE old.incarnation IS NOT NULL "
+        "UNION SELECT new.incarnation WHERE new.incarnation IS NOT NULL"
+    ),
+    "deltas INSERT": "SELECT new.incarnation",
+    "deltas UPDATE OF state": (
+        f"SELECT new.incarnation UNION SELECT {RETENTION} WHERE new.state = 'refused'"
+    ),
+    "members INSERT": "SELECT new.incarnation",
+    "members UPDATE": "SELECT new.incarnation",
+    "joins INSERT": "SELECT -new.seq",
+    "joins UPDATE": "SELECT -new.seq",
+    "versions UPDATE OF snapshot_blob": f"SELECT {RETENTION}",
+    "released INSERT": f"SELECT {RETENTION}",
+    "released DELETE": f"SELECT {RETENTION}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDelta:
+    """A delta that is not decided; `spoiled`: an earlier one of the same progress was refused."""
+
+    seq: int
+    state: str
+    base_version: int
+    num_blocks: int
+    spoiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An incarnation in the open round. Ticks are of the current term."""
+
+    seq: int
+    site: str
+    state: str
+    drain: int
+    last_tick: int
+    progress_tick: int
+    version: int | None
+    mismatches: int
+    refusals: int
+    tokens_per_s: float
+    leased: int
+    training: int
+    trained: int
+    deltas: tuple[OpenDelta, ...]
+    quota: int | None  # None: no member of the round
+    stolen: int
+    num_granted: int  # held, or in an undecided delta of the round
+
+    @property
+    def is_live(self) -> bool:
+        return self.state != "departed"
+
+    @property
+    def num_held(self) -> int:
+        return self.leased + self.training + self.trained
+
+    @property
+    def num_undecided(self) -> int:
+        return sum(delta.state == "undecided" for delta in self.deltas)
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether a delta of it waits to be merged."""
+        return any(delta.state != "void" for delta in self.deltas)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to train and is not about to deliver, and was not robbed."""
+        has_nothing = not self.leased and not self.training and not self.stolen
+        return has_nothing and (not self.trained or bool(self.deltas))
+
+
+def note_changes(db: sqlite3.Connection) -> None:
+    """Have the connection note from here on which incarnations' rows are written. Outside of a
+    transaction."""
+    db.execute("PRAGMA temp_store = MEMORY")
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS touched (incarnation INTEGER PRIMARY KEY)")
+    for number, (what, rows) in enumerate(_NOTES.items()):
+        table, _, action = what.partition(" ")
+        db.execute(
+            f"CREATE TEMP TRIGGER IF NOT EXISTS touched_{number} AFTER {action} ON main.{table} "
+            f"BEGIN INSERT INTO touched SELECT * FROM ({rows}) "
+            "EXCEPT SELECT incarnation FROM touched; END"  # an upsert would undo an OR IGNORE
+        )
+
+
+def touched(db: sqlite3.Connection, mark: int) -> tuple[set[int], bool]:
+    """What is noted since `forget`, a join by its negative sequence; and whether it was the agenda
+    of this mark that forgot."""
+    noted = {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
+    ours = mark in noted
+    noted.discard(mark)
+    return noted, ours
+
+
+def forget(db: sqlite3.Connection, mark: int) -> None:
+    """Note anew from here on, for the agenda of this mark, whose notes these were."""
+    db.execute("DELETE FROM temp.touched WHERE incarnation != ?", (mark,))
+
+
+def touch_all(db: sqlite3.Connection, round_: Round | None, mark: int) -> set[int]:
+    """Note every incarnation that a decision may concern, for the agenda of this mark."""
+    db.execute("DELETE FROM temp.touched")
+    db.execute(
+        "INSERT OR IGNORE INTO temp.touched SELECT seq FROM incarnations WHERE state != 'departed' "
+        f"UNION SELECT d.incarnation FROM deltas d WHERE {_OPEN} "
+        "UNION SELECT incarnation FROM members WHERE round = ? "
+        "UNION SELECT -seq FROM joins WHERE state = 'waiting'",
+        (round_.round if round_ else -1,),
+    )
+    noted = {row[0] for row in db.execute("SELECT incarnation FROM temp.touched")}
+    db.execute("INSERT INTO temp.touched VALUES (?)", (mark,))
+    return noted
+
+
+def load(
+    db: sqlite3.Connection, round_: Round | None
+) -> tuple[dict[int, Standing], dict[int, int]]:
+    """The noted incarnations that are live or have an open delta; quotas of noted members."""
+    number = round_.round if round_ else -1
+    held, deltas, members = _held(db), _deltas(db), _members(db, number)
+    found = {}
+    for row in db.execute(
+        "SELECT i.seq, i.site, i.state, i.drain, "
+        "CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, "
+        "CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
+        "i.version, i.mismatches, i.refusals, i.tokens_per_s "
+        "FROM temp.touched t CROSS JOIN incarnations i ON i.seq = t.incarnation, run"
+    ):
+        seq = row[0]
+        open_deltas = tuple(deltas.get(seq, ()))
+        if row[2] == "departed" and not open_deltas:
+            continue
+        mine, (quota, stolen) = held.get(seq, {}), members.get(seq, (None, 0))
+        leased, training, trained = (mine.get(one, 0) for one in (LEASED, TRAINING, TRAINED))
+        in_round = sum(
+            delta.num_blocks
+            for delta in open_deltas
+            if round_ and delta.seq > round_.seq and delta.state != "void"
+        )
+        granted = leased + training + trained + in_round
+        rest = (leased, training, trained, open_deltas, quota, stolen, granted)
+        found[seq] = Standing(*[*row, *rest])
+    return found, {seq: quota for seq, (quota, _) in members.items()}
+
+
+def _held(db: sqlite3.Connection) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for seq, state, num in db.execute(
+        "SELECT b.incarnation, b.state, count(*) FROM temp.touched t "
+        "CROSS JOIN blocks b ON b.incarnation = t.incarnation GROUP BY b.incarnation, b.state"
+    ):
+        found.setdefault(seq, {})[state] = num
+    return found
+
+
+def _deltas(db: sqlite3.Connection) -> dict[int, list[OpenDelta]]:
+    found: dict[int, list[OpenDelta]] = {}
+    for seq, delta, state, base, num, spoiled in db.execute(
+        "SELECT d.incarnation, d.seq, d.state, d.base_version, d.num_blocks, "
+        "EXISTS (SELECT 1 FROM deltas s WHERE s.incarnation = d.incarnation AND s.seq < d.seq "
+        "AND s.spoiled_seq IS NOT NULL AND s.spoiled_seq > d.seq) "
+        "FROM temp.touched t CROSS JOIN deltas d ON d.incarnation = t.incarnation "
+        f"WHERE {_OPEN} ORDER BY d.seq"
+    ):
+        found.setdefault(seq, []).append(OpenDelta(delta, state, base, num, bool(spoiled)))
+    return found
+
+
+def _members(db: sqlite3.Connection, round_: int) -> dict[int, Any]:
+    rows = db.execute(
+        "SELECT m.incarnation, m.quota, m.stolen FROM temp.touched t "
+        "CROSS JOIN members m ON m.round = ? AND m.incarnation = t.incarnation",
+        (round_,),
+    )
+    return {seq: (quota, stolen) for seq, quota, stolen in rows}

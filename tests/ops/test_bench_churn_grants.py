@@ -1,0 +1,41 @@
+"""`atoll bench churn` and `grants`, as the command line runs them; their speed is not asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WHAT = {
+    "churn": {"1000 sites": "≤ 3×", "deciding": None},
+    "grants": {"grants": "≥ 1000 1/s", "bare": "≥ 0.4×", "batched": "≥ 5000 1/s"},
+}
+KEYS = {"what", "value", "unit", "against", "against_value", "ratio", "target", "met"}
+
+
+@pytest.mark.parametrize("name", sorted(WHAT))
+def test_a_quick_bench_prints_the_documented_object(name: str, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-m", "ops", "bench", name, "--quick", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    report = json.loads(found.stdout)
+    assert report["name"] == name and report["runs"] == 1 and report["machine"]["cores"]
+    assert {one["what"]: one["target"] for one in report["measures"]} == WHAT[name]
+    for one in report["measures"]:
+        assert one.keys() == KEYS and one["value"] > 0
+        if one["against_value"] is not None:
+            assert one["ratio"] == one["value"] / one["against_value"]
+        assert (one["met"] is None) == (one["target"] is None)
+    assert list(tmp_path.glob("atoll-bench-*")) == []  # nothing is left behind
