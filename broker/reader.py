@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from broker.api import ask, persist
+from broker.api import ask, get_message, persist
 from broker.errors import NO_STREAM, ApiError, LinkDown
 from broker.feed import Delivery, Feed
 from broker.link import Link
@@ -95,6 +95,7 @@ class Reader:
         """A feed from the cursor on, and the stream's last sequence just before."""
         session = await self._link.session(_SLICE_S)
         last = await self._check_stream(cursor.position)
+        await self._check_last(cursor)
         feed = await Feed.open(
             session,
             self._stream,
@@ -130,6 +131,19 @@ class Reader:
             raise LogDamaged(await self._first_deleted(), "the broker has lost it; restore it")
         return last
 
+    async def _check_last(self, cursor: Cursor) -> None:
+        """R19: at our position still stands what we read there. A log that went back may have grown
+        past it since, so its length says nothing."""
+        read = cursor.last
+        if read is None:
+            return
+        found = await get_message(self._link, self._stream, {"seq": read.sequence})
+        there = found and Record(
+            found.sequence, found.subject.removeprefix(self._prefix), found.time_ns, found.data
+        )
+        if there != read:
+            raise LogDamaged(read.sequence, "another event stands there than the one that was read")
+
     async def _first_deleted(self) -> int:
         info = await ask(self._link, f"STREAM.INFO.{self._stream}", {"deleted_details": True})
         return min(map(int, info["state"].get("deleted") or [1]))
@@ -151,6 +165,7 @@ class Cursor:
 
     def __init__(self, position: int, *, whole: bool) -> None:
         self.position, self.place = position, 0
+        self.last: Record | None = None  # what was read at the position
         self._whole = whole
         self._problem: Exception | None = None
 
@@ -167,7 +182,8 @@ class Cursor:
                 break
             self.place, self.position = delivery.place, delivery.sequence
             subject = delivery.subject.removeprefix(prefix)
-            records.append(Record(delivery.sequence, subject, delivery.time_ns, delivery.data))
+            self.last = Record(delivery.sequence, subject, delivery.time_ns, delivery.data)
+            records.append(self.last)
         return records
 
     def check(self) -> None:

@@ -103,6 +103,11 @@ class Audit:
         db = self._projection.db
         violation(db, "P3", rule, error.sequence, error.what, "the log as it was written")
 
+    def judge(self, record: Record) -> tuple[Entry, str]:
+        """Feed the next event; what it is, and '' or why it is void. Raises LogDamaged."""
+        [(entry, voids)] = self._projection.apply([record])
+        return entry, voids[0]
+
     @property
     def anchored_through(self) -> int:
         """The largest sequence that a later event attests (`leases.anchors`)."""

@@ -48,7 +48,8 @@ def finishing(view: View, facts: Facts) -> list[Event]:
         and not run.live
         and not (round_ is not None and (round_.state == "closed" or of(view).num_undecided))
     )
-    reached = target_reached(view.db) and round_ is None
+    idle = round_ is None or (round_.state == "open" and not view.deltas("undecided"))
+    reached = target_reached(view.db) and idle  # a quarantine reaches it within a round, too
     if not (stopped or reached) or facts.digests is None:
         return []
     newest = view.version(run.version)

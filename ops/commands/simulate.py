@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +27,8 @@ MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it 
 @click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many seeds, from --seed.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option("--trace", is_flag=True, help="Show every event of the run, on stderr.")
+@click.option("--log", type=click.Path(path_type=Path), help="Export the log of the one seed here.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first seed that fails.")
 @click.option("--shrink/--no-shrink", default=True, help="Shorten the plan of a failing seed.")
 @json_option
 def simulate(
@@ -34,6 +37,8 @@ def simulate(
     seeds: int,
     workers: int | None,
     trace: bool,
+    log: Path | None,
+    fail_fast: bool,
     shrink: bool,
     as_json: bool,
 ) -> None:
@@ -51,17 +56,27 @@ def simulate(
 
     found = scenarios.load(scenario)
     if seeds == 1:
-        _single(found, scenario, seed, trace, shrink, as_json)
+        _single(found, scenario, seed, trace, log, shrink, as_json)
+    elif log is not None:
+        raise click.UsageError("--log is for one seed")
     else:
-        _several(found, scenario, range(seed, seed + seeds), workers, shrink, as_json)
+        every = range(seed, seed + seeds)
+        _several(found, scenario, every, workers, fail_fast, shrink, as_json)
 
 
 def _single(
-    found: Scenario, name: str, seed: int, trace: bool, shrink: bool, as_json: bool
+    found: Scenario,
+    name: str,
+    seed: int,
+    trace: bool,
+    log: Path | None,
+    shrink: bool,
+    as_json: bool,
 ) -> None:
     from ops.simulate import run
 
-    outcome = run.simulate(found, seed, name=name, say=say if trace else lambda _: None)
+    told = say if trace else lambda _: None
+    outcome = run.simulate(found, seed, name=name, say=told, log=log)
     if as_json:
         print_json(outcome.as_json())
     else:
@@ -72,7 +87,13 @@ def _single(
 
 
 def _several(
-    found: Scenario, name: str, seeds: range, workers: int | None, shrink: bool, as_json: bool
+    found: Scenario,
+    name: str,
+    seeds: range,
+    workers: int | None,
+    fail_fast: bool,
+    shrink: bool,
+    as_json: bool,
 ) -> None:
     from ops.simulate import many
 
@@ -83,6 +104,8 @@ def _several(
         for outcome in many.outcomes(found, name, list(seeds), num_workers):
             summary.add(outcome)
             meter(f"seeds ({len(summary.failed)} failed)", summary.num_done, len(seeds))
+            if fail_fast and summary.failed:
+                break
     summary.seconds = time.monotonic() - began
     if as_json:
         print_json(summary.as_json())

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from eventlog.events import DrainRequested, RunPaused, RunResumed
+from eventlog.events import RunPaused, RunResumed
+from ops.simulate import forged, leaving
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
@@ -26,6 +27,9 @@ def befall(world: World, fault: Fault) -> None:
     else:
         whom = _pick(world.sites, fault)
     kind = fault.kind.removeprefix("coordinator ")
+    if whom is not None:
+        whom.before_s = whom.troubled_s
+        whom.trouble(fault.duration_s)
     if whom is not None or kind in _OF_ALL:
         _HARM[kind](world, whom, fault)
 
@@ -153,65 +157,50 @@ def _twin(world: World, whom: SiteMachine, fault: Fault) -> None:
     _done(world, fault)
 
 
-def _successor(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """The next job of the site starts on another machine, and waits at the door; then this one is
-    told to end."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    folder = f"successor-{len(world.sites)}-{fault.number}"
-    successor = SiteMachine(world, whom.name, whom.bench.steps_per_s, whom.bench.start_s, folder)
-    successor.successor = True
-    whom.left = True
-    world.sites.append(successor)
-    successor.start()
-    _done(world, fault)
-
-    def hand_over() -> None:
-        if whom.alive and whom.hub is not None and hasattr(whom.hub, "logic"):
-            whom.hub.logic.ask_to_leave("walltime", "its successor waits", 0)
-            world.later(2 * world.scenario.config.lease_s, lambda: whom.kill(None))
-
-    world.later(fault.duration_s, hand_over)
-
-
 def _bad(world: World, whom: SiteMachine, fault: Fault) -> None:
     whom.bench.harm = HARMS[fault.number % len(HARMS)]  # type: ignore[assignment]
 
 
-def _walltime(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """The job learns that its end is near, and is ended when it comes."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    task = whom.task
-    left_s = 4 * world.scenario.config.lease_s
-    whom.hub.logic.hub.walltime_end = world.loop.time() + left_s
+def _rotten(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.bench.rotten = HARMS[fault.number % 3]  # type: ignore[assignment]
     _done(world, fault)
 
-    def end() -> None:
-        if whom.task is task and whom.alive:
-            whom.kill(fault.duration_s)
 
-    world.later(left_s, end)
+def _poison(world: World, whom: Machine | None, fault: Fault) -> None:
+    num_blocks, ledger = world.scenario.num_blocks, world.watcher.referee.ledger
+    epochs = range(world.scenario.config.target.epochs or 1)
+    open_ = [(e, b) for e in epochs for b in range(num_blocks) if (e, b) not in ledger.merged]
+    if open_:
+        epoch, block = open_[fault.number % len(open_)]
+        world.poisoned.add(epoch * num_blocks + block)
+        _done(world, fault)
 
 
-def _leave(world: World, whom: SiteMachine, fault: Fault) -> None:
-    """SIGTERM, and after the grace that queues give, SIGKILL."""
-    if whom.hub is None or not hasattr(whom.hub, "logic"):
-        return
-    task = whom.task
-    whom.hub.logic.ask_to_leave("walltime", "its job was told to end", 75)
+def _blob(world: World, whom: SiteMachine, fault: Fault) -> None:
+    deltas = world.watcher.referee.ledger.undecided()
+    if deltas:
+        lost = deltas[fault.number % len(deltas)].event.blob
+        if world.blobs.pop(lost, None) is not None:
+            _done(world, fault)
+
+
+def _claims(world: World, whom: SiteMachine, fault: Fault) -> None:
+    if forged.claim(world, whom.name, fault.number):
+        _done(world, fault)
+
+
+def _lie(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.client.tells = forged.lie(world, fault.number)
+
+
+def _strange(world: World, whom: SiteMachine, fault: Fault) -> None:
+    forged.strange(world, whom.name, fault.number)
     _done(world, fault)
 
-    def end() -> None:
-        if whom.task is task and whom.alive:
-            whom.kill(fault.duration_s)
 
-    world.later(2 * world.scenario.config.lease_s, end)
-
-
-def _drain(world: World, whom: SiteMachine, fault: Fault) -> None:
-    world.operator(DrainRequested(site=whom.name, reason="a simulated operator asks"))
-    _done(world, fault)
+def _stale(world: World, whom: Machine, fault: Fault) -> None:
+    if forged.stale_decision(world, fault.number):
+        _done(world, fault)
 
 
 def _stop_and_go(world: World, whom: Machine | None, fault: Fault) -> None:
@@ -242,7 +231,7 @@ def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
         _done(world, fault)
 
 
-_OF_ALL = ("stop and go", "wall clock", "log back", "more")
+_OF_ALL = ("poison", "stop and go", "wall clock", "log back", "more")
 _HARM: dict[str, Callable] = {
     "crash": _crash,
     "gone": _gone,
@@ -257,11 +246,18 @@ _HARM: dict[str, Callable] = {
     "replay": _replay,
     "torn": _torn,
     "twin": _twin,
-    "successor": _successor,
+    "successor": leaving.successor,
     "bad": _bad,
-    "walltime": _walltime,
-    "leave": _leave,
-    "drain": _drain,
+    "rotten": _rotten,
+    "poison": _poison,
+    "blob": _blob,
+    "claims": _claims,
+    "lie": _lie,
+    "strange": _strange,
+    "stale": _stale,
+    "walltime": leaving.walltime,
+    "leave": leaving.leave,
+    "drain": leaving.drain,
     "stop and go": _stop_and_go,
     "more": _more,
     "wall clock": _wall_clock,

@@ -2,16 +2,18 @@
 
 Nothing waits: when no callback is ready, time leaps to the next timer. Threads are none: what is
 handed to an executor runs here, a moment later. So a simulated hour takes as long as its work, and
-the same program with the same seed does the same things in the same order.
+the same program with the same seed does the same things in the same order: callbacks in the order
+in which they became ready, timers of one moment in the order in which they were set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from heapq import heappop, heappush
+from typing import Any
 
 THREAD_S = 0.002  # virtual time that work in a thread takes
 
@@ -28,18 +30,14 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.paused = False
-        self._backlog: list[_Guard] = []
-
-    def hold(self, guard: _Guard) -> None:
-        """Keep a callback for later."""
-        self._backlog.append(guard)
+        self.held: list[Call] = []
 
     def resume(self) -> None:
         """Go on (SIGCONT): what became due meanwhile runs now, in its order."""
         self.paused = False
-        held, self._backlog = self._backlog, []
-        for guard in held:
-            guard.requeue()
+        held, self.held = self.held, []
+        for call in held:
+            call.loop.ready(call)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that belongs to this process, and everything that it starts."""
@@ -48,85 +46,89 @@ class Process:
         return asyncio.get_running_loop().create_task(work, context=context)
 
 
-class _Guard:
-    """A callback of a process, which waits while that is frozen."""
+class Call:
+    """A callback that is to run: asyncio's `Handle` and `TimerHandle`, as far as they are used."""
 
-    __slots__ = ("_args", "_callback", "_context", "_loop", "_process", "handle")
+    __slots__ = ("_cancelled", "_when", "args", "callback", "context", "loop", "process")
 
     def __init__(
         self,
         loop: VirtualLoop,
-        process: Process,
+        when: float,
         callback: Callable[..., Any],
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> None:
-        self._loop, self._process, self._context = loop, process, context
-        self._callback, self._args = callback, args
-        self.handle: asyncio.Handle | None = None
+        self.loop, self._when, self.context = loop, when, context
+        self.callback: Callable[..., Any] | None = callback
+        self.args = args
+        self.process: Process | None = context.get(_PROCESS)
+        self._cancelled = False
 
-    def __call__(self) -> None:
-        if self.handle is not None and self.handle.cancelled():
-            return
-        if self._process.paused:
-            self._process.hold(self)
-        else:
-            self._callback(*self._args)
+    def cancel(self) -> None:
+        """Never run; what it would have needed is let go of at once."""
+        self._cancelled = True
+        self.callback, self.args = None, ()
 
-    def requeue(self) -> None:
-        """Run with the callbacks that are ready now, unless cancelled by then."""
-        self._loop.soon(self, self._context)
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        """The virtual time that it was set for."""
+        return self._when
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.BaseEventLoop):
     """`time()` starts at 0 and moves only when nothing is ready."""
 
+    _stopping: bool  # of BaseEventLoop: set by `stop`
+
     def __init__(self) -> None:
-        self._now = 0.0
-        super().__init__(cast(selectors.BaseSelector, _Leaper(self)))
+        super().__init__()
+        self._now, self._num_timers = 0.0, 0
+        self._calls: deque[Call] = deque()
+        self._timers: list[tuple[float, int, Call]] = []
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._now
 
-    def leap(self, seconds: float | None) -> None:
-        """Move time on. Raises Stuck where no timer is set."""
-        if seconds is None:
-            raise Stuck("no task can run and no timer is set")
-        self._now += seconds
-
-    def soon(self, callback: Callable[[], Any], context: contextvars.Context) -> asyncio.Handle:
-        """`call_soon`, whatever process the context is of."""
-        return super().call_soon(callback, context=context)
+    def ready(self, call: Call) -> None:
+        """Run it behind everything that is ready now."""
+        self._calls.append(call)
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Call:
         """See asyncio; a frozen process's callbacks wait."""
         context = contextvars.copy_context() if context is None else context
-        process = context.get(_PROCESS)
-        if process is None:
-            return super().call_soon(callback, *args, context=context)
-        guard = _Guard(self, process, callback, args, context)
-        guard.handle = super().call_soon(guard, context=context)
-        return guard.handle
+        call = Call(self, self._now, callback, args, context)
+        self._calls.append(call)
+        return call
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Call:
+        """See asyncio."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Call:
         """See asyncio; a frozen process's timers fire when it goes on."""
         context = contextvars.copy_context() if context is None else context
-        process = context.get(_PROCESS)
-        if process is None:
-            return super().call_at(when, callback, *args, context=context)
-        guard = _Guard(self, process, callback, args, context)
-        timer = super().call_at(when, guard, context=context)
-        guard.handle = timer
-        return timer
+        call = Call(self, when, callback, args, context)
+        self._num_timers += 1
+        heappush(self._timers, (when, self._num_timers, call))
+        return call
 
     def outside(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         """Call later as part of the world, not of the process that asks for it."""
-        super().call_at(self._now + delay_s, callback, *args, context=contextvars.Context())
+        self.call_at(self._now + delay_s, callback, *args, context=contextvars.Context())
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
@@ -145,29 +147,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_later(THREAD_S, work)
         return future
 
+    def _run_once(self) -> None:
+        """What `run_forever` does over and over, until `stop`. Raises Stuck."""
+        calls = self._calls
+        while not self._stopping:
+            if not calls:
+                self._leap()
+            call = calls.popleft()
+            callback, process = call.callback, call.process
+            if callback is None:
+                continue
+            if process is not None and process.paused:
+                process.held.append(call)
+                continue
+            try:
+                call.context.run(callback, *call.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                what = f"in the callback {callback!r}"
+                self.call_exception_handler({"message": what, "exception": error})
 
-class _Leaper(selectors.BaseSelector):
-    """A selector without files: to wait is to let virtual time pass."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._keys: dict[Any, selectors.SelectorKey] = {}
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        key = selectors.SelectorKey(fileobj, -1, events, data)
-        self._keys[fileobj] = key
-        return key
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout > 0:
-            self._loop.leap(timeout)
-        return []
-
-    def get_map(self) -> Any:
-        return self._keys
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[fileobj]
+    def _leap(self) -> None:
+        """Let time pass until a timer is due, and make those of that moment ready."""
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heappop(timers)
+        if not timers:
+            raise Stuck("no task can run and no timer is set")
+        self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            self._calls.append(heappop(timers)[2])

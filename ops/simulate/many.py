@@ -13,7 +13,7 @@ from ops.simulate.faults import Fault
 from ops.simulate.run import Outcome, plan_of, simulate
 from ops.simulate.scenario import Scenario
 
-MAX_NAMED = 20  # failing seeds that the summary names
+MAX_NAMED = 20  # failing seeds, and violations, that the summary names
 _work: tuple[Scenario, str] | None = None  # of a worker process
 
 
@@ -25,6 +25,7 @@ class Summary:
     seeds: list[int]
     num_done: int = 0
     failed: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     violations: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
@@ -36,6 +37,7 @@ class Summary:
         self.violations += len(one.broken)
         if one.broken:
             self.failed.append(one.seed)
+            self.broken += [f"seed {one.seed}: {what}" for what in one.broken][:MAX_NAMED]
         self.faults.update(one.faults)
         for name in _SUMMED:
             self.sums[name] += int(getattr(one, name))
@@ -50,6 +52,7 @@ class Summary:
             "num_seeds": self.num_done,
             "violations": self.violations,
             "failed": sorted(self.failed)[:MAX_NAMED],
+            "broken": self.broken[:MAX_NAMED],
             "num_failed": len(self.failed),
             "reclaimed_share": self.sums["blocks_reclaimed"] / granted if granted else 0.0,
             **{name: self.sums[name] for name in (*_SUMMED, "departures")},

@@ -15,62 +15,13 @@ from typing import Any
 
 from eventlog.chain import Record
 from eventlog.errors import AtollError, LogDamaged, LogUnavailable
-from eventlog.local_log import FOLLOW_BATCH
-from eventlog.memory_log import MemoryLog
+from ops.simulate.history import History, Reader
 from ops.simulate.loop import VirtualLoop
 
 TIMEOUT_S = 2.0  # after which an append without an answer is given up
 NOTICE_S = 5.0  # within which a connected reader notices that the log went back
 REPULL_S = 1.0  # after which a reader asks again for what did not come
-ANY = ""
 DELIVERIES = ("lost", "delayed", "duplicated", "reordered")
-
-
-class History(MemoryLog):
-    """The one log of the run. `on_stored` sees every event at the moment it stands."""
-
-    def __init__(self, run: str, clock_ns: Callable[[], int]) -> None:
-        super().__init__(run, clock_ns)
-        self.on_stored: Callable[[list[Record]], None] = lambda _: None
-        self.generation = 0  # how often the log went back, or was restored
-        self.restored: list[Record] | None = None  # what a log that went back had held
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}  # readers by what they read
-
-    def _store(self, records: list[Record]) -> None:
-        super()._store(records)
-        self.on_stored(records)
-        for subject in {record.subject: None for record in records}:
-            self._notify(subject)
-
-    def all(self) -> list[Record]:
-        """Every record, in order."""
-        return list(self._records)
-
-    async def news(self, subjects: Sequence[str] | None) -> None:
-        """Wait until there may be something new on these subjects (None: on any)."""
-        future = asyncio.get_running_loop().create_future()
-        for subject in subjects or (ANY,):
-            self._waiting.setdefault(subject, []).append(future)
-        await future
-
-    def _notify(self, *subjects: str) -> None:
-        for subject in (*subjects, ANY):
-            for future in self._waiting.pop(subject, ()):
-                if not future.done():
-                    future.set_result(None)
-
-    def last_of(self, subject: str) -> int:
-        """The subject's last sequence."""
-        return self._index.last(subject)
-
-    def replace(self, records: Sequence[Record]) -> None:
-        """Hold these records from now on: an older state of the log, or a restored one."""
-        self._records = list(records)
-        self._index = type(self._index)()
-        for record in self._records:
-            self._index.add(record.subject)
-        self.generation += 1
-        self._notify(*list(self._waiting))
 
 
 class Network:
@@ -98,6 +49,7 @@ class Client:
         self.cut_until = 0.0
         self.trouble: dict[str, float] = {}  # kind of delivery: until when it goes wrong
         self.ambiguous: list[bool] = []  # fates of the next appends: stored or not
+        self.tells: Callable[[bytes], bytes] | None = None  # what it says instead of its next delta
         self.again = 0  # so many of the next appends arrive twice
         self.seen = 0  # the newest sequence that was handed out
         self.ahead_since: float | None = None  # the log went back behind `seen`
@@ -132,6 +84,9 @@ class Client:
             if self._loop.time() > connected + NOTICE_S:
                 self._net.wrote_on.add(self.name)
         answer: asyncio.Future[int] = self._loop.create_future()
+        if self.tells is not None:
+            told = [self.tells(payload) for payload in payloads]
+            self.tells, payloads = None if told != list(payloads) else self.tells, told
         stored = self.ambiguous.pop(0) if self.ambiguous else None
         if stored is not None:
             self._net.injected["ambiguous, stored" if stored else "ambiguous, not stored"] += 1
@@ -143,11 +98,15 @@ class Client:
                 self._net.injected["append sent twice"] += 1
                 late_s = self._net.chance.uniform(0.0, 2 * TIMEOUT_S)
                 self._loop.outside(late_s, self._arrive, *message[:3], None)
+        patience = self._loop.call_later(TIMEOUT_S, self._give_up, answer)
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await answer
-        except TimeoutError:
-            raise LogUnavailable(f"no answer to an append of {self.name}") from None
+            return await answer
+        finally:
+            patience.cancel()
+
+    def _give_up(self, answer: asyncio.Future[int]) -> None:
+        if not answer.done():
+            answer.set_exception(LogUnavailable(f"no answer to an append of {self.name}"))
 
     def _arrive(
         self, subject: str, payloads: list[bytes], expected: int, answer: asyncio.Future[int] | None
@@ -183,34 +142,41 @@ class Client:
         self, after: int, *, subjects: Sequence[str] | None = None
     ) -> AsyncIterator[list[Record]]:
         """See `EventLog.follow`: a puller that repairs what the network does to its messages."""
+        wanted = None if subjects is None else frozenset(subjects)
+        reader, history = Reader(wanted), self._history
         generation = -1  # a reader looks where it stands whenever it begins, or begins again
-        while True:
-            while self.dead or self.is_cut():
-                await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
-            if generation != self._history.generation:
-                generation = self._history.generation
-                self._check(after)
-            sent = await self._history.read(after, subjects=subjects, limit=FOLLOW_BATCH)
-            if not sent:
-                await self._history.news(subjects)
-                continue
-            raw, late_s = self._transmit(list(enumerate(sent)))
-            await asyncio.sleep(late_s)
-            if self.is_cut() or self.dead or generation != self._history.generation:
-                continue
-            got = _in_order(raw)
-            if got:
-                after = got[-1].sequence
-                self.seen = max(self.seen, after)
-                yield got
-            if len(got) < len(sent):
-                await asyncio.sleep(REPULL_S)
+        last: Record | None = None
+        history.attach(reader)
+        try:
+            while True:
+                while self.dead or self.is_cut():
+                    await asyncio.sleep(max(0.1, self.cut_until - self._loop.time()))
+                if generation != history.generation:
+                    generation = history.generation
+                    self._check(after, last)
+                sent = history.since(after, wanted)
+                if not sent:
+                    await reader.news()
+                    continue
+                got, late_s = self._transmit(sent)
+                await asyncio.sleep(late_s)
+                if self.is_cut() or self.dead or generation != history.generation:
+                    continue
+                if got:
+                    last, after = got[-1], got[-1].sequence
+                    self.seen = max(self.seen, after)
+                    yield got
+                if len(got) < len(sent):
+                    await asyncio.sleep(REPULL_S)
+        finally:
+            history.detach(reader)
 
-    def _transmit(
-        self, messages: list[tuple[int, Record]]
-    ) -> tuple[list[tuple[int, Record]], float]:
-        """What the network makes of numbered messages, and how late they come."""
+    def _transmit(self, sent: list[Record]) -> tuple[list[Record], float]:
+        """What comes of messages through the network, in order, and how late."""
         chance, now, late_s = self._net.chance, self._loop.time(), self._net.delay_s()
+        if not any(now < until for until in self.trouble.values()):
+            return sent, late_s
+        messages = list(enumerate(sent))
         for kind in DELIVERIES:
             if now >= self.trouble.get(kind, 0.0) or chance.random() < 0.3:
                 continue
@@ -225,14 +191,17 @@ class Client:
                 messages = [*messages, chance.choice(messages)]
             else:
                 chance.shuffle(messages)
-        return messages, late_s
+        return _in_order(messages), late_s
 
-    def _check(self, position: int) -> None:
-        """R19, as a reader finds it when it comes back to a broker that was restored."""
-        last = len(self._history.all())
+    def _check(self, position: int, read: Record | None) -> None:
+        """R19, as a reader finds it when it comes back to a broker that was restored: the log ends
+        before its position, or another event stands there than the one it `read`."""
+        last = self._history.end
         if last < position:
             what = f"the log ends at {last}, but had been read through {position}"
             raise LogDamaged(last + 1, what)
+        if read is not None and self._history.all()[position - 1] != read:
+            raise LogDamaged(position, "another event stands there than the one that was read")
 
     async def at(self, sequence: int) -> Record | None:
         """See `EventLog.at`."""

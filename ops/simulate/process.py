@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 from eventlog.errors import AtollError, LogDamaged
 from eventlog.projector import Projection
 from eventlog.writer import Writer
+from leases.states import TRAINING
 from leases.table import LeaseTable
+from ops.simulate.holdings import LEASED
 from ops.simulate.loop import Process
-from ops.simulate.network import Client
+from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
 from ops.simulate.trainers import Bench, SimHandover
 from outer.coordinator import Coordinator
@@ -48,6 +50,8 @@ class Machine:
         self.task: asyncio.Task[int | None] | None = None
         self.restart_s: float | None = RETRY_S
         self.damaged: int | None = None  # the sequence it named when it stopped (R19)
+        self.before_s = 0.0  # `troubled_s` before the newest fault
+        self.troubled_s = 0.0  # until when faults, or a start, may keep it from what it is to do
 
     @property
     def gone(self) -> bool:
@@ -73,8 +77,14 @@ class Machine:
             return
         self.client = Client(self.world.network, self.name)
         self.process = Process(self.name)
+        self.trouble(self.world.scenario.config.lease_s)
         self.task = self.process.spawn(self.life())
         self.task.add_done_callback(self._ended)
+
+    def trouble(self, seconds: float) -> None:
+        """For so long, and as long again as it takes to recover, nothing is expected of it."""
+        patience_s = TIMEOUT_S + self.world.scenario.config.lease_s
+        self.troubled_s = max(self.troubled_s, self.world.loop.time() + seconds + patience_s)
 
     def kill(self, restart_s: float | None) -> None:
         """SIGKILL: nothing it does from here on reaches anybody."""
@@ -89,7 +99,13 @@ class Machine:
         return partial(Writer, clock=self.world.wall, make_id=self.world.new_id)
 
     def blobs(self) -> SimBlobs:
-        return SimBlobs(self.client, self.world.blobs)
+        return SimBlobs(self.client, self.world.blobs, self._removing)
+
+    def _removing(self, digests: list[str]) -> None:
+        """R20: what is removed was released by an event."""
+        history, named = self.world.history, self.world.watcher.referee.ledger.released
+        if history.generation == 0 and not named.issuperset(digests):
+            self.world.violated("P3", f"R20: {self.name} removes blobs that no event released")
 
     def save_projection(self) -> bool:
         """Keep the fold as it is now; whether there is one."""
@@ -159,6 +175,8 @@ class SiteMachine(Machine):
             steps_per_block=config.steps_per_block,
             start_s=start_s,
             allowed=self._allowed,
+            begins=self._begins,
+            poisoned=world.poisoned,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
         )
@@ -196,7 +214,35 @@ class SiteMachine(Machine):
         """The queue ends the job, whatever it does."""
         if self.task is task and self.alive:
             self.world.injected("walltime over")
+            self.ended_by_walltime(self.world.loop.time() - (self.stays_s or 0.0))
             self.kill(self.requeue_s)
+
+    def ended_by_walltime(self, knew_s: float) -> None:
+        """P7: who has known since `knew_s` when its job ends, and was not disturbed, holds nothing
+        begun when it ends."""
+        world, lease_s = self.world, self.world.scenario.config.lease_s
+        if self.troubled_s > max(knew_s, world.loop.time() - 1.5 * lease_s):
+            return
+        lives = world.watcher.referee.lives.values()
+        one = next((life for life in lives if life.site == self.name), None)
+        held = world.watcher.referee.ledger.of(one.token[0]) if one is not None else {}
+        begun = sorted(key for key, phase in held.items() if phase != LEASED)
+        if begun:
+            world.violated("P7", f"{self.name} was ended by its walltime with {begun} begun")
+
+    def _begins(self, epoch: int, block: int) -> None:
+        """R7: the start stands in the log, and the hub has folded it, before the training."""
+        assert self.hub is not None
+        incarnation = self.hub.logic.hub.incarnation
+        world, seq = self.world, incarnation[0] if incarnation else 0
+        if world.history.restored is not None or world.history.generation:
+            return
+        known = (seq, epoch, block) in world.watcher.referee.ledger.started
+        view = self.hub.logic.hub.view
+        mine = {(one.epoch, one.block): one.state for one in view.held(seq)}
+        if not known or mine.get((epoch, block)) != TRAINING:
+            what = f"R7: {self.name} trains block {epoch}:{block}, which it has not started"
+            world.violated("P4", what)
 
     def _allowed(self) -> set[int] | None:
         """What the trainer may stand on (see `ops.simulate.trainers`); None where the hub has

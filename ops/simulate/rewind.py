@@ -27,10 +27,12 @@ def log_back(world: World, num_lost: int, duration_s: float) -> bool:
             concerned.append((machine, machine.client))
         machine.client.breaks += 1
     history.replace(records[:kept])
+    blobs = dict(world.blobs)
 
     def restore() -> None:
         _judge(world, concerned, kept)
         history.replace(records)
+        world.blobs.update(blobs)  # with what was removed by the word of events that are no more
         history.restored = None
         _restart(world)
 

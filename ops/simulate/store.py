@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from eventlog.blobs import BlobRef, Progress, digest_file
@@ -11,10 +11,15 @@ from ops.simulate.network import Client
 
 
 class SimBlobs:
-    """One process's `BlobStore`; `shared` is what all of them see."""
+    """One process's `BlobStore`; `shared` is what all of them see. `removing` is told what goes."""
 
-    def __init__(self, client: Client, shared: dict[str, bytes]) -> None:
-        self._client, self._shared = client, shared
+    def __init__(
+        self,
+        client: Client,
+        shared: dict[str, bytes],
+        removing: Callable[[list[str]], None] = lambda _: None,
+    ) -> None:
+        self._client, self._shared, self._removing = client, shared, removing
 
     async def put(self, source: Path, progress: Progress | None = None) -> BlobRef:
         """See `BlobStore.put`."""
@@ -45,6 +50,8 @@ class SimBlobs:
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
         await self._client.reach(BlobUnavailable)
+        digests = list(digests)
+        self._removing(digests)
         for digest in digests:
             self._shared.pop(digest, None)
 

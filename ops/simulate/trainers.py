@@ -34,11 +34,14 @@ class Bench:
     steps_per_block: int
     start_s: float
     allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
+    begins: Callable[[int, int], None]  # it is about to train this block of this epoch
+    poisoned: set[int]  # numbers of blocks that make NaN of a delta
     violated: Callable[[str], None]
     injected: Callable[[str], None]
     slow: float = 1.0  # a block takes so many times as long
     hung_until: float = 0.0
     harm: Harm | None = None  # of the next delta
+    rotten: Harm | None = None  # of every delta, until a trainer starts anew
     handover: SimHandover | None = None
 
 
@@ -68,7 +71,7 @@ class SimHandover:
     async def start(self, config: RunConfig, shape: DataShape) -> None:
         """Start a trainer; it reports `ready` when its model stands."""
         await self.stop()
-        self._bench.hung_until = 0.0
+        self._bench.hung_until, self._bench.rotten = 0.0, None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._manifest, self._sequence_tokens = shape.manifest_digest, shape.sequence_tokens
         self._block_sequences, self._num_sequences = shape.block_sequences, shape.num_sequences
@@ -141,6 +144,7 @@ class SimHandover:
     async def _do_train(self, replica: Rehearsal, command: Message) -> Message:
         bench = self._bench
         self._check(replica)
+        bench.begins(command["epoch"], command["block"])
         begun = bench.loop.time()
         step_s = bench.slow / bench.steps_per_s
         part_s = bench.steps_per_block * step_s / STEP_REPORTS
@@ -180,7 +184,9 @@ class SimHandover:
 
     async def _do_publish(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
-        harm, self._bench.harm = self._bench.harm, None
+        harm, self._bench.harm = self._bench.harm or self._bench.rotten, None
+        if self._bench.poisoned and self._bench.poisoned.intersection(replica.undelivered()):
+            harm = "nan"
         if harm:
             self._bench.injected(f"bad delta: {harm}")
         path = self.folder / command["path"]

@@ -1,29 +1,24 @@
 """Looks at every event at the moment it stands, and holds the run against what it promises.
 
-The audit judges the log (P1, P3, P4, P5, R1 to R19); a recount holds the lease table's counters
-against its rows; and θ of every committed version must be the closed form of exactly the blocks
-that the ledger says are merged, with the weights it gives them.
+Three pairs of eyes: the audit judges the log (P1, P3, P4, P5, R1 to R19); the referee and its
+ledger (`ops.simulate.referee`) know without the fold who may say what and who holds what; and θ of
+every committed version must be the closed form of exactly the blocks that the ledger says are
+merged, with the weights it gives them. After each event the lease table's counters must be the
+ledger's;
+every so often, and at the end, its rows.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog.chain import Record
-from eventlog.codec import decode
-from eventlog.events import (
-    Event,
-    LeaseReclaimed,
-    RoundCommitted,
-    RunFinished,
-    SiteDeparted,
-    VersionApplied,
-)
+from eventlog.events import RoundCommitted
 from leases.audit import Audit
 from leases.states import OUTSTANDING
+from ops.simulate.referee import Referee
 from sitehub.rehearsal import ClosedForm
 
 KEPT = 40  # last events that a trace shows
@@ -43,53 +38,61 @@ class Broken:
 
 
 class Watcher:
-    """`size`, `num_blocks`: of the virtual model (`sitehub.rehearsal`). `every`: the recount of
-    the whole table comes after so many events."""
+    """`size`, `num_blocks`: of the virtual model (`sitehub.rehearsal`). `every`: all rows of the
+    table are compared after so many events. `speaks`: see `Referee`."""
 
-    def __init__(self, run: str, size: int, num_blocks: int, every: int) -> None:
+    def __init__(
+        self,
+        run: str,
+        size: int,
+        num_blocks: int,
+        every: int,
+        speaks: Callable[[str, float], bool],
+    ) -> None:
         self.audit = Audit(run)
         self.view = self.audit.view
+        self.referee = Referee(self._fault, speaks)
         self.broken: list[Broken] = []
         self.events: deque[str] = deque(maxlen=KEPT)
-        self.departures: list[dict[str, object]] = []
-        self.reclaimed_unstarted = self.reclaimed_started = 0
         self._num_blocks, self._every = num_blocks, every
-        self._merged: set[int] = set()
         self._theta = ClosedForm(size)
-        self._num_seen = 0
-        self._num_violations = 0
+        self._num_seen = self._num_violations = 0
+        self._now = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has reached its end."""
+        return self.referee.state == "finished"
 
     def see(self, records: list[Record], now: float, say: Callable[[str], None]) -> None:
-        """Judge events that have just been stored."""
+        """Judge the events of an append that has just been stored."""
+        self._now = now
+        self.referee.begin_append()
         for record in records:
-            entry = decode(record)
-            freeing = isinstance(entry.event, SiteDeparted | LeaseReclaimed | RunFinished)
-            before = self._undelivered() if freeing else {}
-            self.audit.feed([record])
+            entry, void = self.audit.judge(record)
+            self._num_seen = record.sequence
             kind = entry.envelope.type if entry.envelope else "?"
             line = f"{now:9.3f} s  {record.sequence:5d} {record.subject:14s} {kind}"
-            self.events.append(f"{line} {getattr(entry.event, 'reason', '')}"[:200])
+            why = f"void: {void}" if void else getattr(entry.event, "reason", "")
+            self.events.append(f"{line} {why}"[:200])
             say(self.events[-1])
-            if isinstance(entry.event, RoundCommitted):
-                self._committed(record, entry.event, now)
-            elif freeing:
-                self._freed(record, entry.event, before)
-            elif isinstance(entry.event, VersionApplied):
-                self._applied(record, now)
+            self.referee.see(entry, void, now)
+            if isinstance(entry.event, RoundCommitted) and not void:
+                self._committed(entry.event)
             self._new_violations(now)
-            self._num_seen += 1
-            if self._num_seen % self._every == 0:
-                self._recount(record, now)
+            self._compare_counts()
+            if record.sequence % self._every == 0:
+                self.compare_rows()
 
     def note(self, now: float, promise: str, what: str) -> None:
         """Something that is not about one event."""
         self.broken.append(Broken(now, self._num_seen, promise, what))
 
-    def _db(self) -> sqlite3.Connection:
-        return self.view.db
+    def _fault(self, promise: str, rule: str, what: str) -> None:
+        self.note(self._now, promise, f"{rule}: {what}")
 
     def _new_violations(self, now: float) -> None:
-        (num,) = self._db().execute("SELECT count(*) FROM audit_violations").fetchone()
+        (num,) = self.view.db.execute("SELECT count(*) FROM audit_violations").fetchone()
         if num == self._num_violations:
             return
         self._num_violations = num
@@ -99,70 +102,44 @@ class Watcher:
                 text = f"{found.rule}: {found.what}"
                 self.broken.append(Broken(now, found.sequence, found.promise, text))
 
-    def _committed(self, record: Record, event: RoundCommitted, now: float) -> None:
+    def _committed(self, event: RoundCommitted) -> None:
         """θ is the closed form of exactly the merged blocks, each once, by the ledger's weights."""
-        if self.view.run().version != event.version:
-            return  # void
-        for delta in self.view.merged_in(event.round):
-            rows = self._db().execute(
-                "SELECT epoch, block FROM blocks WHERE delta = ?", (delta.token[0],)
-            )
-            for epoch, block in rows:
-                number = epoch * self._num_blocks + block
-                if number in self._merged:
-                    what = f"block {epoch}:{block} was merged before"
-                    self.broken.append(Broken(now, record.sequence, "P1", what))
-                self._merged.add(number)
-                self._theta.merge(number, delta.weight or 0.0)
+        for (epoch, block), weight in self.referee.committed(event):
+            self._theta.merge(epoch * self._num_blocks + block, weight)
         if self._theta.digest() != event.parameters_digest:
             what = f"version {event.version} is not the sum of exactly the merged blocks"
-            self.broken.append(Broken(now, record.sequence, "P1", what))
+            self._fault("P1", "R12", what)
 
-    def _applied(self, record: Record, now: float) -> None:
-        row = self._db().execute("SELECT site, version FROM incarnations WHERE mismatches > 0")
-        for site, version in row.fetchall():
-            what = f"{site} holds another version {version} than was committed"
-            self.broken.append(Broken(now, record.sequence, "P3", what))
-
-    def _undelivered(self) -> dict[tuple[int, int], str]:
-        rows = self._db().execute(
-            "SELECT epoch, block, state FROM blocks WHERE incarnation IS NOT NULL"
-        )
-        return {(epoch, block): state for epoch, block, state in rows}
-
-    def _freed(
-        self, record: Record, event: Event | None, before: dict[tuple[int, int], str]
-    ) -> None:
-        """Count what a departure, a reclaim or the run's end took back, started or not."""
-        after = self._undelivered()
-        lost = [state for key, state in before.items() if key not in after]
-        unstarted = lost.count("leased")
-        started = len(lost) - unstarted
-        self.reclaimed_unstarted += unstarted
-        self.reclaimed_started += started
-        if not isinstance(event, SiteDeparted):
+    def _compare_counts(self) -> None:
+        """The lease table's counters are the ledger's."""
+        if self.referee.state == "none":
             return
-        row = self._db().execute(
-            "SELECT 1 FROM incarnations WHERE departed_seq = ?", (record.sequence,)
-        )
-        if row.fetchone():
-            one = {"site": event.site, "code": event.code}
-            self.departures.append({**one, "unstarted": unstarted, "started": started})
-
-    def _recount(self, record: Record, now: float) -> None:
-        """The counters of the table against its rows."""
-        db = self._db()
-        marks = ", ".join("?" * len(OUTSTANDING))
-        (outstanding,) = db.execute(
-            f"SELECT count(*) FROM blocks WHERE state IN ({marks})", OUTSTANDING
-        ).fetchone()
-        (merged,) = db.execute("SELECT count(*) FROM blocks WHERE state = 'merged'").fetchone()
-        (live,) = db.execute(
-            "SELECT count(*) FROM incarnations WHERE state != 'departed'"
-        ).fetchone()
-        run = self.view.run()
-        counted = (outstanding, merged, live)
-        kept = (run.outstanding_blocks, run.merged_blocks, run.live)
+        run, ledger = self.view.run(), self.referee.ledger
+        kept = (run.outstanding_blocks, run.outstanding_tokens, run.merged_blocks,
+                run.merged_tokens, run.version, run.live, run.term, run.ticks)  # fmt: skip
+        counted = (len(ledger.held), ledger.outstanding_tokens, len(ledger.merged),
+                   ledger.merged_tokens, ledger.version, len(self.referee.lives),
+                   self.referee.term, self.referee.ticks)  # fmt: skip
         if counted != kept:
-            what = f"outstanding, merged, live: counted {counted}, kept {kept}"
-            self.broken.append(Broken(now, record.sequence, "P1", what))
+            names = "outstanding blocks, tokens, merged blocks, tokens, version, live, term, ticks"
+            self._fault("P1", "R1", f"{names}: counted {counted}, kept {kept}")
+
+    def compare_rows(self) -> None:
+        """The lease table's rows are the ledger's: who holds what, and what is merged."""
+        if self.referee.state == "none":
+            return
+        db, ledger = self.view.db, self.referee.ledger
+        marks = ", ".join("?" * len(OUTSTANDING))
+        rows = db.execute(
+            f"SELECT epoch, block, state, lease FROM blocks WHERE state IN ({marks})", OUTSTANDING
+        ).fetchall()
+        kept = {(epoch, block): (state, lease) for epoch, block, state, lease in rows}
+        counted = {key: (OUTSTANDING[one.phase], one.lease[0]) for key, one in ledger.held.items()}
+        for key in sorted(kept.keys() | counted.keys()):
+            if kept.get(key) != counted.get(key):
+                what = f"block {key}: counted {counted.get(key)}, kept {kept.get(key)}"
+                return self._fault("P1", "R1", what)
+        for state, ours in (("merged", ledger.merged), ("quarantined", ledger.quarantined)):
+            (num,) = db.execute("SELECT count(*) FROM blocks WHERE state = ?", (state,)).fetchone()
+            if num != len(ours):
+                self._fault("P1", "R1", f"{state}: counted {len(ours)}, kept {num}")

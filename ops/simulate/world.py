@@ -14,8 +14,9 @@ from eventlog.errors import LogDamaged
 from eventlog.events import OPERATOR, DataShape, Event, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.simulate.faults import Fault
+from ops.simulate.history import History
 from ops.simulate.loop import VirtualLoop
-from ops.simulate.network import History, Network, finish
+from ops.simulate.network import Network, finish
 from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine, rate_of
 from ops.simulate.scenario import Scenario
 from ops.simulate.watcher import Watcher
@@ -46,14 +47,20 @@ class World:
         self.network.latency_s = scenario.latency_s
         self.blobs: dict[str, bytes] = {}
         self.watcher = Watcher(
-            self.run, scenario.num_numbers, scenario.num_blocks, scenario.check_every
+            self.run,
+            scenario.num_numbers,
+            scenario.num_blocks,
+            scenario.check_every,
+            self._speaks,
         )
+        self.poisoned: set[int] = set()  # numbers of blocks that make NaN of a delta
         self.over = False
         self.pending = 0  # restarts that are due
         self.sites: list[SiteMachine] = []
         self.coordinators: list[CoordinatorMachine] = []
         self.twins: list[SiteMachine] = []
         self.last_damage: LogDamaged | None = None
+        self._leader: tuple[CoordinatorMachine, object] | None = None
         self._say, self._ids = say, random.Random(f"{seed} ids")
 
     # -- what processes are given -----------------------------------------------------------------
@@ -137,11 +144,22 @@ class World:
 
     def _stored(self, records: list[Record]) -> None:
         if self.history.restored is None:  # what a log that went back gets is not judged
+            term = self.watcher.referee.term
             self.watcher.see(records, self.loop.time(), self._say)
+            if self.watcher.referee.term != term:
+                self._elected(self.watcher.view.run().holder)
+
+    def _elected(self, holder: str) -> None:
+        """A new term: the one who led until now may live on, and not know it yet."""
+        before, task = self._leader or (None, None)
+        if before is not None and before.name != holder and before.alive and before.task is task:
+            self.injected("two coordinators")
+        now = next(one for one in self.coordinators if one.name == holder)
+        self._leader = (now, now.task)
 
     def finished(self) -> bool:
         """Whether the run has reached its end."""
-        return self.watcher.view.run().state == "finished"
+        return self.watcher.finished
 
     def machines(self) -> Sequence[Machine]:
         """Every machine there is."""
@@ -169,6 +187,11 @@ class World:
             action()
 
         self.loop.outside(delay_s, act)
+
+    def _speaks(self, site: str, since_s: float) -> bool:
+        """Whether the site's one hub has run on, undisturbed, since then."""
+        alive = [one for one in (*self.sites, *self.twins) if one.name == site and one.alive]
+        return len(alive) == 1 and alive[0].troubled_s < since_s
 
     def found_damage(self, machine: Machine, error: LogDamaged) -> None:
         """R19: somebody stopped and named a sequence. Only right when the log did go back."""

@@ -153,6 +153,24 @@ async def test_a_log_that_ends_before_ones_position_is_damage(
         assert caught.value.sequence == 3
 
 
+@pytest.mark.parametrize("subjects", [None, ["coordinator"]])
+async def test_a_log_that_went_back_and_grew_past_ones_position_is_damage(
+    connection: Connection, run_name: str, subjects: list[str] | None
+) -> None:
+    """R19: another event at one's position. The length alone would not show it."""
+    await JetStreamLog.create(connection, run_name)
+    log = await JetStreamLog.open(connection, run_name, heartbeat_s=0.5)
+    await log.append("coordinator", [tick(n) for n in range(1, 6)], 0)
+    follower = log.follow(0, subjects=subjects)
+    assert len(await collect(follower, 5)) == 5
+    await ask(connection.control, f"STREAM.DELETE.{log_stream(run_name)}")
+    again = await JetStreamLog.create(connection, run_name)
+    await again.append("coordinator", [tick(n) for n in range(11, 19)], 0)
+    with pytest.raises(LogDamaged) as caught:
+        await anext(follower)
+    assert caught.value.sequence == 5
+
+
 async def test_a_record_has_the_brokers_time_to_the_nanosecond(
     connection: Connection, run_name: str
 ) -> None:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = ("docs/audit.md", "docs/comparison.md")
 
 
-def tests_there_are() -> set[str]:
+def names_of_tests() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         found |= set(re.findall(r"def (test_\w+)", path.read_text()))
@@ -17,7 +17,7 @@ def tests_there_are() -> set[str]:
 
 
 def test_the_pages_name_tests_that_exist() -> None:
-    known = tests_there_are()
+    known = names_of_tests()
     for page in PAGES:
         named = re.findall(r"`(test_\w+?)(_…|)`", (ROOT / page).read_text())
         assert named, page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventlog.events import (
+    BlockQuarantined,
     Event,
     RoundClosed,
     RoundOpened,
@@ -65,6 +66,22 @@ def test_r15_the_end_follows_the_commit_that_reaches_the_target_and_names_the_re
     assert opening(run.view) == []
     (end,) = finishing(run.view, good(run))
     assert (end.outcome, end.undecided, end.num_returned) == ("target", (late,), 1)
+    assert run.decide(end) == ""
+
+
+def test_r15_a_quarantine_of_the_last_block_ends_the_run_though_a_round_is_open() -> None:
+    """No commit can follow: nobody has a block, and a round without a delta stays open."""
+    run = Scenario({"epochs": 1}, num_sequences=8)
+    run.arrive("a")
+    run.open(a=1)
+    run.work("a", 0)
+    run.commit()
+    run.decide(SnapshotSaved(version=1, blob=name("s"), num_bytes=1, reason="the end"))
+    run.open(a=1)
+    assert finishing(run.view, good(run)) == []
+    assert run.decide(BlockQuarantined(epoch=0, block=1, reason="nobody can train it")) == ""
+    (end,) = finishing(run.view, good(run))
+    assert (end.outcome, end.version, end.num_returned) == ("target", 1, 0)
     assert run.decide(end) == ""
 
 
