@@ -103,6 +103,8 @@ def _several(
     with Meter() as meter:
         for outcome in many.outcomes(found, name, list(seeds), num_workers):
             summary.add(outcome)
+            if outcome.broken:
+                say(f"seed {outcome.seed} fails: {outcome.broken[0]}")
             meter(f"seeds ({len(summary.failed)} failed)", summary.num_done, len(seeds))
             if fail_fast and summary.failed:
                 break

@@ -32,6 +32,8 @@ SLACK_TICKS = 8  # for what is due: a verdict, a download, a lease in which some
 class Referee(Lives):
     """See the module's text."""
 
+    due_since: int | None = None  # the tick since which the open round is to be cut
+
     def see(self, entry: Entry, void: str, now: float) -> None:
         """Judge one event. `void`: the fold's word on it."""
         envelope, event = entry.envelope, entry.event
@@ -99,9 +101,12 @@ class Referee(Lives):
         self._backoffs = {site: at for site, at in self._backoffs.items() if at >= self.ticks}
         if not self.lives and not self._backoffs:
             self.fault("P2", "R8", "a tick, with nobody live or waited for")
-        late = self.ticks - self.ledger.due(len(self.lives))
-        if late > SLACK_TICKS:
-            self.fault("P2", "R13", f"the round should have been cut {late} ticks ago")
+        if self.ledger.due(len(self.lives)) > self.ticks:
+            self.due_since = None  # (a departure lowers the quorum: what is due is due from now on)
+        elif self.due_since is None:
+            self.due_since = self.ticks
+        elif self.ticks - self.due_since > SLACK_TICKS:
+            self.fault("P2", "R13", f"the round should have been cut at tick {self.due_since}")
         for one in self.lives.values():
             if one.unfit_since is not None and self.ticks - one.unfit_since > SLACK_TICKS:
                 self.fault("P8", "R14", f"{one.site} is unfit since {one.unfit_since}, and lives")
