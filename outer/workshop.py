@@ -108,8 +108,8 @@ class Workshop:
         )
 
     async def _keep(self, paths: list[Path]) -> None:
-        """P3: what a version was merged from is in the store when it is committed. We may have read
-        a delta from our own cache long after the store lost it; whoever recovers has no such copy."""
+        """P3: what a version is merged from is in the store when it is committed. We read a delta
+        that was checked long ago from our own cache; whoever recovers has no such copy."""
         for path in paths:
             if not await self.blobs.has(path.name):
                 await self.blobs.put(path)
