@@ -54,13 +54,13 @@ def _show(report: Report) -> None:
         table.add_row(*_cells(one))
     console = Console()
     console.print(table)
-    console.print(f"medians of {report.runs} runs")
+    console.print(f"medians of {report.runs} runs" if report.runs > 1 else "one run")
     for note in report.notes:
         console.print(note, markup=False)
 
 
 def _cells(one: Measure) -> tuple[str, ...]:
-    beside = "" if one.against_value is None else f" {one.against_value:.4g}"
+    beside = "" if one.against_value is None else f": {one.against_value:.4g} {one.unit}"
     return (
         one.what,
         f"{one.value:.4g} {one.unit}",
