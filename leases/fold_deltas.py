@@ -147,7 +147,7 @@ def _in_cut(books: Books, event: DeltaRefused) -> bool:
 
 
 def _void_cut(books: Books) -> None:
-    """DESIGN 6: a refusal of a member voids the cut; the round is open again."""
+    """A refusal of a member voids the cut; the round is open again."""
     books.db.execute(
         "UPDATE rounds SET state = 'open', cut_seq = NULL, cut_id = NULL, tokens = 0 "
         "WHERE state = 'closed'"

@@ -60,7 +60,7 @@ def target_reached(db: sqlite3.Connection) -> bool:
 def share_done(
     config: RunConfig, index: BlockIndex, version: int, merged_tokens: int, own_tokens: int
 ) -> float:
-    """Progress in [0, 1] that schedules use (DESIGN 4): what is merged at the base version plus
+    """Progress in [0, 1] that schedules use: what is merged at the base version plus
     what the site itself has trained since."""
     aim = goal(config, index)
     if aim.rounds is not None:

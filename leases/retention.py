@@ -1,4 +1,4 @@
-"""Which blobs the log still needs, as the lease table tells it (R20, DESIGN 6)."""
+"""Which blobs the log still needs, as the lease table tells it (R20)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from leases.rows import Round
 from leases.states import LEASED, TRAINED, TRAINING
 
-UNFIT_MISMATCHES = 2  # version mismatches in a row (DESIGN 6)
+UNFIT_MISMATCHES = 2  # version mismatches in a row
 RETENTION = 0  # noted in place of an incarnation: what can be released may have changed
 _OPEN = "(d.state = 'undecided' OR d.state = 'cut' OR d.state = 'void')"
 _NOTES = {

@@ -214,7 +214,7 @@ class View:
 
     def spoiled_by(self, delta: Delta) -> int | None:
         """The earlier delta of the same incarnation that was refused for its values only after
-        this one stood: both hold the same progress (DESIGN 6)."""
+        this one stood: both hold the same progress."""
         rows = self.ask(
             "SELECT seq FROM deltas WHERE incarnation = ?1 AND seq < ?2 "
             "AND spoiled_seq IS NOT NULL AND spoiled_seq > ?2 ORDER BY seq LIMIT 1",

@@ -21,7 +21,7 @@ def saving(view: View, facts: Facts) -> list[Event]:
 
 
 def releasing(view: View) -> list[Event]:
-    """Deltas and updates up to the second-newest snapshot, and older snapshots (DESIGN 6)."""
+    """Deltas and updates up to the second-newest snapshot, and older snapshots."""
     agenda = of(view)
     if view.config().snapshots.retention == "all" or not agenda.retention_is_new:
         return []  # it was looked at, and nothing that matters changed since

@@ -77,7 +77,7 @@ def _verdict(view: View, facts: Facts, delta: Delta) -> Verdict:
 
 
 def _reclaim_rest(view: View, delta: Delta) -> list[Event]:
-    """DESIGN 6: what else a site trained beside refused values is not to be trusted either."""
+    """What else a site trained beside refused values is not to be trusted either."""
     one = view.incarnation(delta.incarnation)
     held = view.held(delta.incarnation)
     if one is None or one.state == "departed" or not held:

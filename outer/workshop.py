@@ -84,6 +84,7 @@ class Workshop:
             merged = self.clock()
             update = await self.blobs.put(update_path)
             update_path.unlink()
+            await self._keep([path for path, _ in files])
         return RoundCommitted(
             round=round_.round,
             cut=round_.cut,
@@ -105,6 +106,13 @@ class Workshop:
             reason=f"{len(deltas)} delta{'s' * (len(deltas) != 1)} "
             f"with {round_.tokens:,} tokens merged",
         )
+
+    async def _keep(self, paths: list[Path]) -> None:
+        """P3: what a version is merged from is in the store when it is committed. We read a delta
+        that was checked long ago from our own cache; whoever recovers has no such copy."""
+        for path in paths:
+            if not await self.blobs.has(path.name):
+                await self.blobs.put(path)
 
     async def snapshot(self, row: Version) -> SnapshotSaved | None:
         """Store θ, m and e of a committed version, if `state` still is that version."""

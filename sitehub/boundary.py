@@ -1,6 +1,6 @@
 """What the trainer does next: decided at every block boundary, one command at a time.
 
-The order keeps the anchor rule (DESIGN 6): refusals and reclaims are answered first, then the
+The order keeps the anchor rule: refusals and reclaims are answered first, then the
 newest version is folded in, then a due delta is cut, then the next started block is trained.
 """
 
@@ -107,7 +107,7 @@ def _train(hub: HubState, held: list[Block], now: float) -> list[Action]:
 
 def _progress(hub: HubState, held: list[Block], block: Block) -> tuple[float, float]:
     """The run's progress at the block's start and end: what the base version has merged, and what
-    this site has trained since (DESIGN 4)."""
+    this site has trained since."""
     index, version = hub.view.index(), hub.trainer.version or 0
     row = hub.view.version(version)
     merged = row.merged_tokens if row else 0

@@ -8,7 +8,7 @@ from sitehub import boundary
 from sitehub.actions import Action, Leave, StartTrainer
 from sitehub.state import HubState
 
-GOOD, FAILED, REFUSED, TEMPORARY = 0, 1, 6, 75  # exit codes (DESIGN 9)
+GOOD, FAILED, REFUSED, TEMPORARY = 0, 1, 6, 75  # exit codes
 
 
 def knock(hub: HubState, now: float) -> list[Action]:

@@ -1,4 +1,4 @@
-"""The hub: the one process of a site that talks to the broker, dialling out (DESIGN 7).
+"""The hub: the one process of a site that talks to the broker, dialling out.
 
 A thin shell: it folds what it reads, asks `HubLogic` what to do, does it, and reports back. Bulk
 transfers and appends run beside each other; none blocks the fold or the trainer.

@@ -64,8 +64,8 @@ def run(quick: bool, progress: Progress) -> Report:
     """See `ops.commands.bench`. Raises PeerMissing."""
     if find_spec("eventsourcing") is None:
         raise PeerMissing(
-            "this benchmark compares with the eventsourcing library: install the extra `bench` "
-            "(pip install atoll[bench])"
+            "this benchmark compares with the eventsourcing library: install "
+            "atoll[bench] (in a checkout: .venv/bin/python -m pip install -e '.[bench]')"
         )
     sizes = QUICK if quick else FULL
     parts = 4 + sizes.runs

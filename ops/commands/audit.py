@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from outer.verify import Deep
 
 Outcome = tuple["Findings", "Deep | None"]
+MAX_DIGITS = 18  # of an epoch's or a block's number; any such fits a database
 
 
 class _Block(click.ParamType):
@@ -28,6 +29,8 @@ class _Block(click.ParamType):
         epoch, _, block = str(value).partition(":")
         if not (epoch.isdecimal() and block.isdecimal()):
             self.fail(f"{value!r} is no block; write EPOCH:BLOCK, such as 0:17", param, ctx)
+        if max(len(epoch), len(block)) > MAX_DIGITS:
+            self.fail(f"{value!r} is no block: no epoch and no block has such a number", param, ctx)
         return int(epoch), int(block)
 
 

@@ -23,8 +23,16 @@ MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it 
 
 @click.command()
 @click.argument("scenario", metavar="SCENARIO")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="The (first) seed.")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, help="How many seeds, from --seed.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The (first) seed."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many seeds, from --seed.",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 @click.option("--trace", is_flag=True, help="Show every event of the run, on stderr.")
 @click.option("--log", type=click.Path(path_type=Path), help="Export the log of the one seed here.")
@@ -47,10 +55,18 @@ def simulate(
     The fold, policies, coordinator and hubs are the real ones; clock, log, blob store, network and
     trainers are virtual, and what befalls them is drawn by the seed.
 
-    SCENARIO is one of churn, last-block, lonely, nightmare, paper-24h, or a TOML file. Everything
-    that a run promises is checked at every event. The same seed does the same, event for event.
-    Exit code 1 where anything was violated; the first failing seed is then shown with the fewest
-    faults that make it fail.
+    SCENARIO is a TOML file, or one of
+
+    \b
+    nightmare   four sites, two coordinators, up to 16 faults of 35 kinds
+    last-block  the tail of an epoch, with fast and slow sites
+    lonely      nobody, one site, nobody, one
+    paper-24h   three sites for 23.8 hours, with four departures
+    churn       a thousand sites that join, deliver and leave
+
+    Everything that a run promises is checked at every event. The same seed does the same, event for
+    event. Exit code 1 where anything was violated; the first failing seed is then shown with the
+    fewest faults that make it fail.
     """
     from ops.simulate import scenario as scenarios
 

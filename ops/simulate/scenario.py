@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from ops.simulate.faults import KINDS
 FOLDER = Path(__file__).parent / "scenarios"
 MAX_NUMBERS = 1 << 17  # blocks of all epochs of a run: the virtual model has a number for each
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[int, Field(ge=0, le=10**6)]
 
 
 class ScenarioInvalid(AtollError):
@@ -36,11 +39,17 @@ class Site(Table):
     steps_per_s: Annotated[float, Field(gt=0)]  # inner steps
     spread: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the rate, drawn for each site
     start_s: Seconds = 1.0  # from the start of a trainer until it is ready
-    joins_s: tuple[Seconds, ...] = (0.0,)  # when it comes
+    joins_s: Annotated[tuple[Seconds, ...], Field(min_length=1)] = (0.0,)  # when it comes
     every_s: Seconds = 0.0  # the n-th of `count` comes n times this later
     stays_s: Seconds | None = None  # its job's walltime; None: without end
     returns: bool = True  # whether a job that has ended is followed by another
     requeue_s: Seconds = 5.0  # from a job's end to the next one's start
+
+    def names(self) -> list[str]:
+        """Its own, or one for each of `count`."""
+        return (
+            [self.name] if self.count == 1 else [f"{self.name}-{n + 1}" for n in range(self.count)]
+        )
 
 
 class Told(Table):
@@ -62,16 +71,20 @@ class Told(Table):
 class Chance(Table):
     """Faults that the seed draws: `num` of them between `from_s` and `to_s`, kinds by weight."""
 
-    num: tuple[int, int] = (0, 0)
+    num: tuple[NotNegative, NotNegative] = (0, 0)
     from_s: Seconds = 0.0
     to_s: Seconds = 0.0
-    weights: dict[str, Annotated[float, Field(ge=0)]] = {}
+    weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = {}
 
     @model_validator(mode="after")
     def _known(self) -> Chance:
         unknown = sorted(set(self.weights) - set(KINDS))
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no fault; there are {', '.join(KINDS)}")
+        if self.num[0] > self.num[1] or self.from_s > self.to_s:
+            raise ValueError("num, and from_s to to_s, go from the smaller to the larger")
+        if self.num[1] and not sum(self.weights.values()):
+            raise ValueError("faults are to be drawn, and no kind has a weight above 0")
         return self
 
 
@@ -92,7 +105,24 @@ class Scenario(Table):
     run: dict[str, Any]
 
     @model_validator(mode="after")
+    def _names(self) -> Scenario:
+        names = self.site_names()
+        twice = next((one for one, num in Counter(names).items() if num > 1), "")
+        if twice:
+            raise ValueError(f"two sites are named {twice!r}")
+        for fault in self.told:
+            if fault.kind.startswith("coordinator "):
+                is_there = bool(re.fullmatch(r"coordinator-[1-9]\d*", fault.who))
+            else:
+                is_there = fault.who in names
+            if fault.who and not is_there:
+                raise ValueError(f"{fault.kind!r} is told of {fault.who!r}, which is not there")
+        return self
+
+    @model_validator(mode="after")
     def _fits(self) -> Scenario:
+        if self.latency_s[0] > self.latency_s[1]:
+            raise ValueError("latency_s goes from the smaller to the larger")
         if self.config.target.rounds is None and self.num_numbers > MAX_NUMBERS:
             raise ValueError(f"more than {MAX_NUMBERS} blocks in all epochs")
         return self
@@ -102,8 +132,13 @@ class Scenario(Table):
         """The run's configuration: the scenario's, with an outer step that adds exactly."""
         outer = {"lr": 1.0, "momentum": 0.0, "delta_codec": "fp32", "update_codec": "fp32"}
         given = {"name": "simulated", "model": {"model_type": "rehearsal"}, "data": {}, **self.run}
-        given["outer"] = {**given.get("outer", {}), **outer}
+        if isinstance(given.get("outer", {}), dict):  # else it is no configuration
+            given["outer"] = {**given.get("outer", {}), **outer}
         return RunConfig.model_validate(given)
+
+    def site_names(self) -> list[str]:
+        """The sites, in the order of the file."""
+        return [name for site in self.sites for name in site.names()]
 
     @property
     def num_blocks(self) -> int:

@@ -89,8 +89,7 @@ class World:
         for number in range(self.scenario.coordinators):
             self.add_coordinator(number)
         for kind in self.scenario.sites:
-            for number in range(kind.count):
-                name = kind.name if kind.count == 1 else f"{kind.name}-{number + 1}"
+            for number, name in enumerate(kind.names()):
                 rate = rate_of(kind.steps_per_s, kind.spread, self.chance)
                 site = SiteMachine(self, name, rate, kind.start_s)
                 site.stays_s = kind.stays_s

@@ -214,6 +214,13 @@ def test_a_block_that_the_epoch_does_not_have_is_told_from_one_that_rests(
     assert "no event of run" in said and said.endswith("; epoch 0 has blocks 0 to 5\n")
 
 
+@pytest.mark.parametrize("block", [f"0:{10**30}", f"{10**30}:0", f"0:{2**63}"])
+def test_a_block_that_no_epoch_can_have_is_no_traceback(file: Path, capsys, block: str) -> None:
+    assert run(["audit", str(file), "--block", block]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "has such a number" in line
+
+
 @pytest.mark.parametrize("block", ["5", "0:", "a:b", "-1:2"])
 def test_a_block_is_written_as_epoch_and_block(file: Path, capsys, block: str) -> None:
     assert run(["audit", str(file), f"--block={block}"]) == 2

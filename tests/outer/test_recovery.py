@@ -136,3 +136,34 @@ async def test_a_cut_whose_delta_is_gone_is_voided_and_the_round_goes_on(tmp_pat
     again = await continued(world, records[: cut.sequence])
     assert again.delta(lost).state == "refused"
     assert [delta.token[0] for delta in again.merged_in(1)] == [kept]
+
+
+async def test_p3_what_was_merged_is_in_the_store_though_it_was_lost_after_its_check(
+    tmp_path: Path,
+) -> None:
+    world = World(
+        tmp_path,
+        {"rounds": 2},
+        snapshots={"retention": "all", "every_versions": 100},
+        rounds={"quorum": 2, "grace_s": 60.0},
+    )
+    await world.found()
+    one = world.coordinator()
+    async with world.coordinated(one):
+        a, b = Site(world, "a"), Site(world, "b")
+        await a.join()
+        await b.join()
+        mine = await a.train()
+        theirs = await b.train()
+        checked = await a.publish(mine)
+        await world.until(lambda: checked in one._duties.verdicts, "a verdict")
+        delta = world.view.delta(checked)
+        assert delta is not None
+        await world.blobs.release([delta.blob])  # the store loses it; the coordinator has a copy
+        await b.publish(theirs)
+        await world.until(lambda: world.view.run().version == 1, "a version")
+    shop = Workshop(world.blobs, tmp_path / "another-machine")
+    await shop.recover(world.view)
+    row = world.view.version(1)
+    assert row is not None and shop.digests is not None
+    assert shop.digests.parameters == row.parameters_digest

@@ -135,3 +135,37 @@ def test_all_scenarios_can_be_loaded_and_an_unknown_one_is_one_clear_line() -> N
         assert scenario.load(name).num_numbers <= scenario.MAX_NUMBERS
     with pytest.raises(scenario.ScenarioInvalid, match="churn, last-block"):
         scenario.load("dream")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("[chance]\nnum = [5, 1]\nweights = { crash = 1 }", "smaller to the larger"),
+        ("[chance]\nnum = [-5, -1]\nweights = { crash = 1 }", "greater than or equal to 0"),
+        ("[chance]\nnum = [1, 1]\nfrom_s = 9.0\nweights = { crash = 1 }", "smaller to the larger"),
+        ("[chance]\nnum = [1, 1]", "no kind has a weight"),
+        ("[chance]\nnum = [1, 1]\nweights = { crash = 0 }", "no kind has a weight"),
+        ("[chance]\nnum = [1, 1]\nweights = { crash = inf }", "less than or equal"),
+        ('[[sites]]\nname = "a"\nsteps_per_s = 1', "two sites are named 'a'"),
+        ('[[sites]]\nname = "b"\nsteps_per_s = 1\njoins_s = []', "at least 1 item"),
+        ('[[told]]\nat_s = 1\nkind = "crash"\nwho = "c"', "'c', which is not there"),
+        ('[[told]]\nat_s = 1\nkind = "coordinator crash"\nwho = "a"', "'a', which is not there"),
+        ('[run.outer]\nlr = "fast"', ""),
+    ],
+)
+def test_a_scenario_that_makes_no_sense_is_one_clear_line(
+    tmp_path: Path, more: str, why: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    site = '[[sites]]\nname = "a"\nsteps_per_s = 1\n'
+    path.write_text(f'title = "mine"\nsequences = 8\n[run]\ntarget = {{ epochs = 1 }}\n{site}')
+    scenario.load(str(path))
+    path.write_text(path.read_text() + more)
+    if why:
+        with pytest.raises(scenario.ScenarioInvalid, match=why):
+            scenario.load(str(path))
+    else:
+        scenario.load(str(path))  # the simulator takes an outer step of its own
+    path.write_text(path.read_text().replace("[run]", '[run]\nouter = "fast"').split("[run.")[0])
+    with pytest.raises(scenario.ScenarioInvalid):
+        scenario.load(str(path))

@@ -239,7 +239,7 @@ def saving(view: View, facts: Facts) -> list[Event]:
 
 
 def releasing(view: View) -> list[Event]:
-    """Deltas and updates up to the second-newest snapshot, and older snapshots (DESIGN 6)."""
+    """Deltas and updates up to the second-newest snapshot, and older snapshots."""
     if view.config().snapshots.retention == "all":
         return []
     kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
