@@ -27,7 +27,7 @@ KINDS = {
     "bad": "a site's next delta holds NaN, has another form, huge values, or is torn",
     "rotten": "every delta of a site is bad until its trainer starts anew",
     "poison": "a block makes NaN of every delta that holds it, whoever trains it",
-    "blob": "the blob of a delta that awaits its merge is lost",
+    "blob": "the blob of a site's next delta is acknowledged and lost",
     "claims": "a site says that it began, ended or delivered blocks that are not its own",
     "lie": "what a site's next delta says of its blocks is not true",
     "strange": "a site writes what nobody can read: bytes, a newer schema, another's name",

@@ -177,11 +177,7 @@ def _poison(world: World, whom: Machine | None, fault: Fault) -> None:
 
 
 def _blob(world: World, whom: SiteMachine, fault: Fault) -> None:
-    deltas = world.watcher.referee.ledger.undecided()
-    if deltas:
-        lost = deltas[fault.number % len(deltas)].event.blob
-        if world.blobs.pop(lost, None) is not None:
-            _done(world, fault)
+    whom.client.loses = True
 
 
 def _claims(world: World, whom: SiteMachine, fault: Fault) -> None:

@@ -49,7 +49,9 @@ class Client:
         self.cut_until = 0.0
         self.trouble: dict[str, float] = {}  # kind of delivery: until when it goes wrong
         self.ambiguous: list[bool] = []  # fates of the next appends: stored or not
+        self.hindered_s = 0.0  # until when such an append keeps it from the next one
         self.tells: Callable[[bytes], bytes] | None = None  # what it says instead of its next delta
+        self.loses = False  # its next blob is lost behind its back
         self.again = 0  # so many of the next appends arrive twice
         self.seen = 0  # the newest sequence that was handed out
         self.ahead_since: float | None = None  # the log went back behind `seen`
@@ -63,6 +65,13 @@ class Client:
 
     def is_cut(self) -> bool:
         return self._loop.time() < self.cut_until
+
+    def lose(self) -> bool:
+        """Whether the blob that is being stored is lost."""
+        lost, self.loses = self.loses, False
+        if lost:
+            self._net.injected["blob"] += 1
+        return lost
 
     async def reach(self, error: type[AtollError]) -> None:
         """One round trip. Raises `error` where we are cut off; never returns to the dead."""
@@ -89,6 +98,7 @@ class Client:
             self.tells, payloads = None if told != list(payloads) else self.tells, told
         stored = self.ambiguous.pop(0) if self.ambiguous else None
         if stored is not None:
+            self.hindered_s = self._loop.time() + 2 * TIMEOUT_S
             self._net.injected["ambiguous, stored" if stored else "ambiguous, not stored"] += 1
         if stored is not False:
             message = (subject, list(payloads), expected_last, None if stored else answer)

@@ -25,7 +25,8 @@ class SimBlobs:
         """See `BlobStore.put`."""
         await self._client.reach(BlobUnavailable)
         blob = digest_file(source)
-        self._shared[blob.digest] = source.read_bytes()
+        if not self._client.lose():
+            self._shared[blob.digest] = source.read_bytes()
         return blob
 
     async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:

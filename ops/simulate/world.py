@@ -190,7 +190,7 @@ class World:
     def _speaks(self, site: str, since_s: float) -> bool:
         """Whether the site's one hub has run on, undisturbed, since then."""
         alive = [one for one in (*self.sites, *self.twins) if one.name == site and one.alive]
-        return len(alive) == 1 and alive[0].troubled_s < since_s
+        return len(alive) == 1 and max(alive[0].troubled_s, alive[0].client.hindered_s) < since_s
 
     def found_damage(self, machine: Machine, error: LogDamaged) -> None:
         """R19: somebody stopped and named a sequence. Only right when the log did go back."""
