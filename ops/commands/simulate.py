@@ -169,7 +169,7 @@ def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shr
         with Meter() as meter:
             outcome = many.shrink(found, seed, name, lambda left, all_: meter("faults", left, all_))
     outcome = outcome or run.simulate(found, seed, name=name)
-    say(f"with these faults, {len(outcome.plan)} in all:")
+    say(f"with {len(outcome.plan)} faults:")
     for fault in outcome.plan:
         say(f"  {fault}")
     say("the last events:")
