@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 from ops import exits
@@ -30,3 +31,9 @@ def on_request(leave: Callable[[str, str, int], None]) -> None:
 
     for number in ASKS:
         loop.add_signal_handler(number, handle, number)
+
+
+def clean_up_on_termination() -> None:
+    """SIGTERM ends this process by way of its `finally` blocks, so that what it put into temporary
+    folders, and whom it started, goes with it; the exit code is a shell's for SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

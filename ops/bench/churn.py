@@ -63,6 +63,7 @@ def run(quick: bool, progress: Progress) -> Report:
                 "µs",
                 against="the same at 3 sites",
                 against_values=[one.deciding_us for one in small],
+                target=at_most(3, "ratio"),
             ),
         ),
         num_runs,

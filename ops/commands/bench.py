@@ -9,6 +9,7 @@ import click
 
 from ops.bench.measure import Measure, Report
 from ops.output import Meter, json_option, print_json
+from ops.signals import clean_up_on_termination
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torch is loaded
 
@@ -37,6 +38,7 @@ def bench(name: str, quick: bool, as_json: bool) -> None:
     Values are medians of several runs; a ratio is value / against. Without --quick it ends within
     12 minutes on two cores. A missed target is shown and does not change the exit code.
     """
+    clean_up_on_termination()
     with Meter() as meter:
         report: Report = importlib.import_module(BENCHES[name]).run(quick, meter)
     if as_json:

@@ -68,8 +68,10 @@ def simulate(
     event. Exit code 1 where anything was violated; the first failing seed is then shown with the
     fewest faults that make it fail.
     """
+    from ops.signals import clean_up_on_termination
     from ops.simulate import scenario as scenarios
 
+    clean_up_on_termination()
     found = scenarios.load(scenario)
     if seeds == 1:
         _single(found, scenario, seed, trace, log, shrink, as_json)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,3 +64,24 @@ def test_workers_that_are_ended_within_a_seed_leave_nothing(
     assert list(tmp_path.glob("*/atoll-simulate-*")), "they work within a folder of ours"
     outcomes.close()  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_leaves_neither_workers_nor_folders(tmp_path: Path) -> None:
+    scratch = tmp_path / "memory"
+    scratch.mkdir()
+    program = (
+        "import sys; from pathlib import Path; from ops.cli import main; "
+        "from ops.simulate import run; run.MEMORY = Path(sys.argv.pop(1)); main()"
+    )
+    told = ["simulate", "nightmare", "--seeds", "500", "--workers", "2"]
+    with subprocess.Popen([sys.executable, "-c", program, str(scratch), *told]) as process:
+        try:
+            until = time.monotonic() + 120
+            while not list(scratch.glob("*/*")) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert list(scratch.glob("*/*")), "nobody works"
+            process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert list(scratch.iterdir()) == []
