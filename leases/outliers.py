@@ -26,6 +26,7 @@ from leases.view import View
 MAX_HISTORY = 16  # newest merged deltas that count
 MIN_HISTORY = 3  # with fewer, one odd first delta could refuse all that follow
 CLAIM_TOLERANCE = 1 / 64  # relative; a site measures before it encodes, bf16 keeps 8 bits
+ROUNDING = (1 - CLAIM_TOLERANCE) ** -2  # what two claims, of a delta and its bound, may hide
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from eventlog.events import BlobsReleased, BlockQuarantined, DeltaRefused, RoundClosed
 from leases import retention
 from leases.grounds import Finding, Standing
-from leases.outliers import CLAIM_TOLERANCE, Guard
+from leases.outliers import ROUNDING, Guard
 from leases.rows import Delta
 from leases.states import LEASED
 
 VALUES = frozenset({"form", "nonfinite", "outlier"})  # refusals for values or form (R14)
-_ROUNDING = (1 + CLAIM_TOLERANCE) ** 2  # the log's norms are claims, each within its tolerance
 
 
 def refused(at: Standing, event: DeltaRefused) -> list[Finding]:
@@ -68,7 +67,7 @@ def closed(at: Standing, event: RoundClosed) -> list[Finding]:
     guard = Guard(at.view, deltas, {one.token[0]: one.norm for one in deltas})
     for one in deltas:
         bound = guard.bound(one)
-        if bound is not None and one.norm > _ROUNDING * bound.norm:
+        if bound is not None and one.norm > ROUNDING * bound.norm:
             what = f"delta {one.token[0]} is cut, but {bound.reason(one.norm)}"
             expected = "its refusal as an outlier"
             found.append(Finding("P8", "R14", what, expected, one.site))

@@ -18,7 +18,7 @@ from eventlog.blobs import BlobStore
 from eventlog.errors import AtollError, BlobDamaged, BlobMissing, BlobUnavailable
 from leases import retention
 from leases.findings import Refusal
-from leases.outliers import CLAIM_TOLERANCE
+from leases.outliers import ROUNDING
 from leases.rows import Version
 from leases.view import View
 from outer import recover
@@ -27,7 +27,6 @@ from outer.judging import judge
 from outer.versions import OuterState, load_snapshot
 
 _MAX_WRONG = 5  # deltas that are named
-_ROUNDING = (1 + CLAIM_TOLERANCE) ** 2  # bounds in the log are made of claims
 
 
 class ArithmeticDiffers(AtollError):
@@ -170,7 +169,7 @@ async def _judge_refused(
             continue
         found = await asyncio.to_thread(judge, path, state.parameters, delta)
         _forget(folder, [delta.blob])
-        bound = one.bound / _ROUNDING if one.bound is not None else math.inf
+        bound = one.bound / ROUNDING if one.bound is not None else math.inf
         if found.code != one.code and not (one.code == "outlier" and found.norm > bound):
             should = f"as {found.code!r}: {found.reason}" if found.code else "not at all"
             wrong.append(

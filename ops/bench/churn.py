@@ -6,7 +6,7 @@ nothing. Measured is the processor time of these turns alone, in a steady run in
 sites do the same at both sizes: blocks of 3 to 6 s, four a round for the fastest, deltas, new
 versions, heartbeats after 2 s of silence; a site in fifty leaves at each block and comes back after
 20 s, one in two thousand just dies. Rounds open, close, are committed; idle sites take blocks of
-slow ones. Each run is a stretch of the same virtual time, at both sizes, one after the other.
+slow ones. Each run is a stretch of as many turns at both sizes, one after the other.
 
 `deciding` counts only the turns in which something was decided, by the events that were decided:
 a grant to each of a thousand sites is a thousand of them.

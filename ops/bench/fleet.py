@@ -181,7 +181,7 @@ class Fleet:
         site.spoke_at = self.now
         sequence = at_once(site.pen.append([event], Stamp(incarnation=site.token)))
         if isinstance(event, DeltaPublished):
-            self.desk.verdicts[sequence] = Verdict()
+            self.desk.verdicts[sequence] = Verdict(norm=event.norm)  # as of a blob that was read
         self._took(self.desk.turn())
 
     def _took(self, folded: list[Entry]) -> None:

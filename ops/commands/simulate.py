@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -96,7 +96,7 @@ def _single(
     if as_json:
         print_json(outcome.as_json())
     else:
-        _show(outcome)
+        _show(outcome.as_json() | {"departures": len(outcome.departures)})
     if outcome.broken:
         _explain(found, name, seed, outcome, shrink)
         raise click.exceptions.Exit(exits.VIOLATION)
@@ -128,18 +128,38 @@ def _several(
     if as_json:
         print_json(summary.as_json())
     else:
-        for key, value in summary.as_json().items():
-            click.echo(f"{key.replace('_', ' '):20s} {value}")
+        _show(summary.as_json())
     if summary.failed:
         _explain(found, name, min(summary.failed), None, shrink)
         raise click.exceptions.Exit(exits.VIOLATION)
 
 
-def _show(outcome: Outcome) -> None:
-    for key, value in outcome.as_json().items():
-        if key == "departures":
-            value = len(outcome.departures)
-        click.echo(f"{key.replace('_', ' '):20s} {value}")
+NAMED = {"virtual_s": "virtual time", "seconds": "took"}
+
+
+def _show(told: dict[str, Any]) -> None:
+    """A line for each field; a field of several things has a line for each."""
+    for key, value in told.items():
+        first, *others = _said(key, value)
+        click.echo(f"{NAMED.get(key, key.replace('_', ' ')):20s} {first}")
+        for line in others:
+            click.echo(f"{'':20s} {line}")
+
+
+def _said(key: str, value: Any) -> list[str]:
+    if key == "seeds":
+        return [f"{value[0]} to {value[1]}"]
+    if isinstance(value, dict):
+        value = [f"{num} × {what}" for what, num in value.items()]
+    if isinstance(value, list):
+        return [str(one) for one in value] or ["none"]
+    if isinstance(value, bool):
+        return ["yes" if value else "no"]
+    if key in ("virtual_s", "seconds"):
+        return [f"{value:,.1f} s"]
+    if key == "reclaimed_share":
+        return [f"{value:.1%}"]
+    return [f"{value:,}" if isinstance(value, int) and key != "seed" else str(value)]
 
 
 def _explain(found: Scenario, name: str, seed: int, outcome: Outcome | None, shrink: bool) -> None:

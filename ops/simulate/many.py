@@ -7,14 +7,15 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ops.simulate.faults import Fault
-from ops.simulate.run import Outcome, plan_of, simulate
+from ops.simulate.run import Outcome, plan_of, scratch, simulate
 from ops.simulate.scenario import Scenario
 
 MAX_NAMED = 20  # failing seeds, and violations, that the summary names
-_work: tuple[Scenario, str] | None = None  # of a worker process
+_work: tuple[Scenario, str, Path] | None = None  # of a worker process
 
 
 @dataclass(slots=True)
@@ -84,8 +85,14 @@ def outcomes(
         return
     # not forked: who has computed with torch has threads, and their locks do not survive a fork
     context = multiprocessing.get_context("spawn")
-    with context.Pool(num_workers, _begin, (scenario, name), maxtasksperchild=500) as pool:
-        yield from pool.imap_unordered(_one, seeds, chunksize=1)
+    with scratch() as folder:  # ours: a worker that is ended in a seed removes nothing
+        work = (scenario, name, Path(folder))
+        pool = context.Pool(num_workers, _begin, work, maxtasksperchild=500)
+        try:
+            yield from pool.imap_unordered(_one, seeds, chunksize=1)
+        finally:
+            pool.terminate()
+            pool.join()
 
 
 def cores() -> int:
@@ -119,12 +126,12 @@ def _shorter(scenario: Scenario, seed: int, name: str, plan: list[Fault]) -> Out
     return None
 
 
-def _begin(scenario: Scenario, name: str) -> None:
+def _begin(scenario: Scenario, name: str, where: Path) -> None:
     global _work
-    _work = (scenario, name)
+    _work = (scenario, name, where)
 
 
 def _one(seed: int) -> Outcome:
     assert _work is not None
-    scenario, name = _work
-    return simulate(scenario, seed, name=name)
+    scenario, name, where = _work
+    return simulate(scenario, seed, name=name, where=where)

@@ -98,6 +98,12 @@ def plan_of(scenario: Scenario, seed: int) -> list[Fault]:
     return sorted([*told, *drawn], key=lambda fault: fault.at_s)
 
 
+def scratch(where: Path | None = None) -> TemporaryDirectory[str]:
+    """A folder in memory, where there is room, that goes when its user has ended."""
+    where = where or (MEMORY if MEMORY.is_dir() else None)
+    return TemporaryDirectory(prefix="atoll-simulate-", dir=where, ignore_cleanup_errors=True)
+
+
 def simulate(
     scenario: Scenario,
     seed: int,
@@ -106,13 +112,13 @@ def simulate(
     name: str = "",
     say: Callable[[str], None] = lambda _: None,
     log: Path | None = None,
+    where: Path | None = None,
 ) -> Outcome:
     """Run one seed with its own plan of faults, or another one. The same arguments give the same
-    log, byte for byte. `log`: where to export it to."""
+    log, byte for byte. `log`: where to export it to. `where`: for what it leaves on the way."""
     began = time.monotonic()
     plan = plan_of(scenario, seed) if plan is None else list(plan)
-    where = MEMORY if MEMORY.is_dir() else None
-    with TemporaryDirectory(prefix="atoll-simulate-", dir=where) as folder, _seldom_collecting():
+    with scratch(where) as folder, _seldom_collecting():
         loop = VirtualLoop()
         asyncio.set_event_loop(loop)
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from eventlog.events import Cut, LeaseStolen, RoundOpened, SiteDeparting
+from leases.outliers import claim_holds
 from tests.leases.stories import alone, assert_clean, audited, delivered, granted, speak
 from tests.support.scenario import Scenario
 
@@ -110,6 +111,21 @@ def test_p8_a_delta_a_thousand_times_as_large_must_not_be_cut() -> None:
     assert scenario.decide(scenario.closing()) == ""
     assert alone(scenario) == ("P8", "R14", "gamma", "")
     assert "limits.outlier_factor" in audited(scenario).violations[0].what
+
+
+def test_p8_what_claims_within_their_tolerance_hide_is_no_reproach() -> None:
+    scenario = Scenario(target={"epochs": 1})
+    scenario.arrive("alpha", "beta", "gamma")
+    assert scenario.open(alpha=1, beta=1, gamma=1) == ""
+    least, most = 1.0 - 1 / 64, 1 / (1.0 - 1 / 64)  # of blobs whose norms are 1 and 20
+    norms = {"alpha": least * 1.0000001, "beta": least * 1.0000001, "gamma": 20 * most * 0.9999999}
+    assert claim_holds(norms["alpha"], 1.0) and claim_holds(norms["gamma"], 20.0)
+    for block, (site, norm) in enumerate(norms.items()):
+        assert scenario.grant(site, block) == ""
+        scenario.train(site, block)
+        scenario.deliver(site, block, norm=norm)
+    scenario.commit()
+    assert_clean(scenario)
 
 
 # -- R2, R10, R15: grants -------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ops import exits
 from ops.cli import run
+from ops.simulate import many, scenario
+from ops.simulate import run as simulator
 
 ONE = {
     "scenario", "seed", "violations", "broken", "reclaimed_share", "blocks_granted",
@@ -46,3 +49,14 @@ def test_several_seeds_are_the_sum_of_each(capsys: pytest.CaptureFixture[str]) -
 def test_an_unknown_scenario_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "dream"]) == exits.USAGE
     assert "give one of churn" in capsys.readouterr().err
+
+
+def test_workers_that_are_ended_within_a_seed_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulator, "MEMORY", tmp_path)
+    outcomes = many.outcomes(scenario.load("nightmare"), "nightmare", range(20), 2)
+    assert not next(iter(outcomes)).broken
+    assert list(tmp_path.glob("*/atoll-simulate-*")), "they work within a folder of ours"
+    outcomes.close()  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == []
