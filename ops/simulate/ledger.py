@@ -174,11 +174,14 @@ class Ledger(Holdings):
     def save(self, event: SnapshotSaved) -> None:
         self.snapshots[event.version] = event.blob
 
-    def release(self, event: BlobsReleased) -> None:
-        """R20: nothing that a joiner, or a merge, still needs."""
+    def release(self, event: BlobsReleased, read: int) -> None:
+        """R20: nothing that a joiner, or a merge, still needs. Behind `read`, what its writer had
+        folded, the same bytes may have been delivered anew: that delta is refused, and no more."""
         kept = sorted(self.snapshots)[-2:]
         needed = {self.snapshots[version] for version in kept}
-        needed |= {one.event.blob for one in self.deltas.values() if not one.void}
+        needed |= {
+            one.event.blob for seq, one in self.deltas.items() if not one.void and seq <= read
+        }
         since = kept[-1] if kept else 0
         needed |= {one.update_blob for version, one in self.updates.items() if version > since}
         for blob in sorted(needed & set(event.blobs)):

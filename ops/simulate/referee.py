@@ -202,4 +202,4 @@ class Referee(Lives):
         self.ledger.save(event)
 
     def _blobs_released(self, event: Any, *_: Any) -> None:
-        self.ledger.release(event)
+        self.ledger.release(event, self._read)
