@@ -21,7 +21,7 @@ from typing import Any
 
 from eventlog.chain import Record, extend, start
 from eventlog.codec import Envelope, encode, pack, unpack
-from eventlog.events import COORDINATOR, SiteDeparted, Token
+from eventlog.events import COORDINATOR, SiteDeparted, SiteDeparting, Token
 from eventlog.projector import Projection
 from leases.table import LeaseTable
 from leases.view import View
@@ -37,7 +37,8 @@ GAP_NS = 1_000_000_000
 
 def paper(num_blocks: int) -> Scenario:
     """The sites, rates, H and timing of `paper-24h`, over one epoch of so many blocks, with one
-    crash on the way."""
+    crash on the way. Where quotas do not come out even at its end, sites idle that in a longer run
+    would be given blocks of the next epoch: an audit of the run told again then says so."""
     whole = scenario.load("paper-24h").model_dump()
     whole["sequences"] = num_blocks * whole["run"]["data"]["block_sequences"]
     whole["run"] |= {"target": {"epochs": 1}}
@@ -101,6 +102,7 @@ class _Telling:
         self.num_versions = view.run().version
         self.counted = Counter(record.subject for record, _ in self.events)
         self.counted[COORDINATOR] += len(self.live)
+        self.counted.update(f"site.{site}" for _, site in self.live)  # each says that it leaves
         self.span_ns = base[end].time_ns - base[0].time_ns + GAP_NS
         self.num_tellings = num_events // len(self.events) + 1
         last = view.version(self.num_versions)
@@ -117,22 +119,40 @@ class _Telling:
         shift = len(self.digests) - 1 - 1  # the first event stands at 2 in the base
         for record, wire in self.events:
             yield self._put(record, self._moved(record, wire, number, shift), number)
+        yield from self._over(number, shift)
+
+    def _over(self, number: int, shift: int) -> Iterator[Record]:
+        """The end of a telling: who is live says that it leaves, and departs."""
+        last, reason = self.events[-1][0], "this telling of its history is over"
+        left = len(self.live)
         for place, (token, site) in enumerate(self.live):
-            record = self.events[-1][0]
+            subject = f"site.{site}"
+            n = self.counted[subject] * (number + 1)
+            name, moved = (
+                _renamed(f"{left + place:032x}", number),
+                self._token(token, number, shift),
+            )
+            leaving = SiteDeparting(code="drained", reason=reason)
+            envelope = Envelope(name, leaving.type, 1, self.run, subject, n, 0.0, incarnation=moved)
+            yield self._put(
+                Record(0, subject, last.time_ns, b""), encode(leaving, envelope), number
+            )
+        for place, (token, site) in enumerate(self.live):
             gone = SiteDeparted(
-                incarnation=self._token(list(token), number, shift),
+                incarnation=self._token(token, number, shift),
                 site=site,
                 code="drained",
-                reason="this telling of its history is over",
+                reason=reason,
             )
-            term, n = self.term, self.counted[COORDINATOR] * (number + 1) - len(self.live) + place
+            n = self.counted[COORDINATOR] * (number + 1) - left + place + 1
             name = _renamed(f"{place:032x}", number)
             envelope = Envelope(
-                name, gone.type, 1, self.run, COORDINATOR, n + 1, 0.0, term, self.decision
+                name, gone.type, 1, self.run, COORDINATOR, n, 0.0, self.term, self.decision
             )
             self.decision = name
-            moved = Record(0, COORDINATOR, record.time_ns, encode(gone, envelope))
-            yield self._put(moved, moved.payload, number)
+            yield self._put(
+                Record(0, COORDINATOR, last.time_ns, b""), encode(gone, envelope), number
+            )
 
     def _put(self, record: Record, payload: bytes, number: int = 0) -> Record:
         """A record at the end of the log."""
@@ -182,7 +202,7 @@ class _Telling:
                 return moved
         return value
 
-    def _token(self, token: list[Any], number: int, shift: int) -> Token:
+    def _token(self, token: Sequence[Any], number: int, shift: int) -> Token:
         return (token[0] + shift, _renamed(token[1], number))
 
 

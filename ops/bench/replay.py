@@ -43,7 +43,7 @@ class Sizes:
 
 
 FULL = Sizes(blocks=120, events=50_000, runs=5, short=100_000, long=1_000_000)
-QUICK = Sizes(blocks=36, events=4_000, runs=1, short=4_000, long=12_000)
+QUICK = Sizes(blocks=30, events=4_000, runs=1, short=4_000, long=12_000)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from ops.cli import run
 
 @pytest.fixture(scope="module")
 def base() -> list[Record]:
-    return simulated(paper(36))
+    return simulated(paper(48))
 
 
 def test_a_history_told_again_is_one_run_without_void_events(base: list[Record]) -> None:
