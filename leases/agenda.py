@@ -188,7 +188,7 @@ class Agenda:
             self.leaving.add(seq)
         self.silence.set(seq, one.last_tick)
         self.progress.set(seq, one.progress_tick + NEVER_OVERDUE_TICKS + 1)
-        usable = one.version is not None and run.version - one.version <= staleness
+        usable = standing.usable(one.version, run.version, staleness)
         free = one.state == "live" and not one.drain
         if free and usable:
             self.ready.add(seq)

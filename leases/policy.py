@@ -21,6 +21,7 @@ from eventlog.events import (
     shortened,
 )
 from eventlog.log import MAX_BATCH
+from leases import standing
 from leases.agenda import Agenda, of
 from leases.owing import overdue, owing_late
 from leases.rows import Incarnation, Join
@@ -206,7 +207,7 @@ def quota_of(one: Incarnation | Standing, fastest: float, full: int) -> int:
 def usable(view: View, one: Incarnation) -> bool:
     """Whether it proved to hold a version that a delta may still be based on."""
     staleness = view.config().outer.max_staleness
-    return one.version is not None and view.run().version - one.version <= staleness
+    return standing.usable(one.version, view.run().version, staleness)
 
 
 def _late_quota(agenda: Agenda, view: View, one: Standing) -> int | None:

@@ -91,6 +91,11 @@ class Standing:
         return has_nothing and (not self.trained or bool(self.deltas))
 
 
+def usable(held: int | None, newest: int, max_staleness: int) -> bool:
+    """Whether who proved to hold this version may still base a delta on it (R10, R13)."""
+    return held is not None and newest - held <= max_staleness
+
+
 def note_changes(db: sqlite3.Connection) -> None:
     """Have the connection note from here on which incarnations' rows are written. Outside of a
     transaction."""
