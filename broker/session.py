@@ -34,7 +34,6 @@ _CONNECT_TRIES = 1
 @dataclass(frozen=True, slots=True)
 class Message:
     """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
-
     subject: str
     reply: str
     headers: Mapping[str, str]
@@ -254,7 +253,8 @@ class Session:
         """Cut the socket: closing a dead link gently can wait for minutes."""
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
         if writer is not None:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # closed by itself: it knows no loop
+                writer.transport.abort()
 
 
 @dataclass(frozen=True, slots=True)
