@@ -34,6 +34,7 @@ _CONNECT_TRIES = 1
 @dataclass(frozen=True, slots=True)
 class Message:
     """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
+
     subject: str
     reply: str
     headers: Mapping[str, str]
@@ -252,9 +253,8 @@ class Session:
     def _abort(self) -> None:
         """Cut the socket: closing a dead link gently can wait for minutes."""
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
-        if writer is not None:
-            with contextlib.suppress(AttributeError):  # closed by itself: it knows no loop
-                writer.transport.abort()
+        with contextlib.suppress(AttributeError):  # no socket, or it has closed by itself
+            writer.transport.abort()
 
 
 @dataclass(frozen=True, slots=True)
