@@ -252,7 +252,7 @@ class Session:
 
     def _abort(self) -> None:
         """Cut the socket: closing a dead link gently can wait for minutes."""
-        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        writer: Any = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
         with contextlib.suppress(AttributeError):  # no socket, or it has closed by itself
             writer.transport.abort()
 
