@@ -34,9 +34,14 @@ from outer.keeping import finishing, saving
 
 def refusals(view: View, facts: Facts) -> list[Event]:
     """Deltas that cannot be merged, each with its reason (P8, R1, R13)."""
+    return refused(view, facts, _refusable(view, facts))
+
+
+def refused(view: View, facts: Facts, deltas: list[Delta]) -> list[Event]:
+    """The refusals among these open deltas, which stand in the order of the log."""
     decided: list[Event] = []
     bad: dict[int, int] = {}  # incarnation: its delta that is refused for its values
-    for delta in _refusable(view, facts):
+    for delta in deltas:
         verdict = _verdict(view, facts, delta)
         spoiler = bad.get(delta.incarnation) or view.spoiled_by(delta)
         if spoiler and not verdict.values and delta.state != "void":
@@ -106,30 +111,30 @@ def _refusal(delta: Delta, verdict: Verdict) -> DeltaRefused:
 
 def opening(view: View) -> list[Event]:
     """The next round: quotas sized so that all finish together, from each site's own rate."""
-    run, config, timing = view.run(), view.config(), view.timing()
-    if run.state != "running" or view.round() is not None or target_reached(view.db):
+    if view.run().state != "running" or view.round() is not None or target_reached(view.db):
         return []
     agenda = of(view)
     if not agenda.ready and not agenda.num_undecided:
         return []
-    members = _named(view, agenda.ready)
+    return [opened(view, _named(view, agenda.ready))]
+
+
+def opened(view: View, members: list[Incarnation]) -> RoundOpened:
+    """The next round of these members."""
+    run, config, timing = view.run(), view.config(), view.timing()
     names = ", ".join(one.site for one in members) or "nobody, to merge what is delivered"
-    return [
-        RoundOpened(
-            round=run.round + 1,
-            base_version=run.version,
-            quotas=tuple(
-                Quota(incarnation=one.token, blocks=blocks)
-                for one, blocks in zip(
-                    members, quotas(members, config.blocks_per_round), strict=True
-                )
-            ),
-            quorum=config.rounds.quorum,
-            grace_ticks=timing.ticks(config.rounds.grace_s),
-            deadline_ticks=max(1, timing.ticks(config.rounds.deadline_s)),
-            reason=shortened(f"version {run.version} is committed; for {names}"),
-        )
-    ]
+    return RoundOpened(
+        round=run.round + 1,
+        base_version=run.version,
+        quotas=tuple(
+            Quota(incarnation=one.token, blocks=blocks)
+            for one, blocks in zip(members, quotas(members, config.blocks_per_round), strict=True)
+        ),
+        quorum=config.rounds.quorum,
+        grace_ticks=timing.ticks(config.rounds.grace_s),
+        deadline_ticks=max(1, timing.ticks(config.rounds.deadline_s)),
+        reason=shortened(f"version {run.version} is committed; for {names}"),
+    )
 
 
 def quotas(members: list[Incarnation], full: int) -> list[int]:
@@ -171,20 +176,23 @@ def closing(view: View, facts: Facts) -> list[Event]:
         return []
     if odd := _outliers(view, facts, deltas):
         return odd
-    return [
-        RoundClosed(
-            round=round_.round,
-            base_version=round_.base_version,
-            deltas=tuple(
-                Cut(delta=delta.token, site=delta.site, tokens=delta.tokens, weight=weight)
-                for delta, weight in zip(
-                    deltas, weights([delta.tokens for delta in deltas]), strict=True
-                )
-            ),
-            tokens=sum(delta.tokens for delta in deltas),
-            reason=shortened(reason),
-        )
-    ]
+    return [cut_of(round_, deltas, reason)]
+
+
+def cut_of(round_: Round, deltas: list[Delta], reason: str) -> RoundClosed:
+    """The cut of a round: these deltas, in this order, with their weights (P5)."""
+    return RoundClosed(
+        round=round_.round,
+        base_version=round_.base_version,
+        deltas=tuple(
+            Cut(delta=delta.token, site=delta.site, tokens=delta.tokens, weight=weight)
+            for delta, weight in zip(
+                deltas, weights([delta.tokens for delta in deltas]), strict=True
+            )
+        ),
+        tokens=sum(delta.tokens for delta in deltas),
+        reason=shortened(reason),
+    )
 
 
 def _outliers(view: View, facts: Facts, deltas: list[Delta]) -> list[Event]:

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from eventlog.events import (
     BlobsReleased,
-    Cut,
     Event,
     LeaseGranted,
-    Quota,
-    RoundClosed,
-    RoundOpened,
     SiteDeparted,
-    shortened,
 )
 from eventlog.log import MAX_BATCH
 from leases import policy, retention
-from leases.blocks import weights
 from leases.policy import _deal, _departure, _grant_events, answer, quota_of, usable
 from leases.progress import target_reached
 from leases.quarantine import quarantines
@@ -28,9 +22,9 @@ from leases.rows import Delta, Incarnation, Round
 from leases.states import LEASED, TRAINING
 from leases.supply import grantable
 from leases.view import View
-from outer.facts import Facts, Verdict
+from outer.facts import Facts
 from outer.keeping import finishing
-from outer.rounds import _outliers, _reclaim_rest, _refusal, _verdict, committing, quotas
+from outer.rounds import _outliers, committing, cut_of, opened, refused
 from tests.support.naive_steals import steals
 
 
@@ -98,51 +92,20 @@ def _late_quota(view: View, one: Incarnation, quotas: dict[int, int]) -> int | N
 
 def refusals(view: View, facts: Facts) -> list[Event]:
     """Deltas that cannot be merged, each with its reason (P8, R1, R13)."""
-    decided: list[Event] = []
-    bad: dict[int, int] = {}  # incarnation: its delta that is refused for its values
-    for delta in sorted(view.deltas("undecided", "cut", "void"), key=lambda one: one.token):
-        verdict = _verdict(view, facts, delta)
-        spoiler = bad.get(delta.incarnation) or view.spoiled_by(delta)
-        if spoiler and not verdict.values and delta.state != "void":
-            reason = f"it stands on the same progress as delta {spoiler}, refused for its values"
-            verdict = Verdict("follows", reason)
-        if verdict.code:
-            decided.append(_refusal(delta, verdict))
-        if verdict.values:
-            decided += [] if delta.incarnation in bad else _reclaim_rest(view, delta)
-            bad.setdefault(delta.incarnation, delta.token[0])
-        if len(decided) > MAX_BATCH - 2:
-            break  # the rest is decided next, a refusal never apart from its reclaim
-    return decided
+    every = view.deltas("undecided", "cut", "void")
+    return refused(view, facts, sorted(every, key=lambda one: one.token))
 
 
 def opening(view: View) -> list[Event]:
     """The next round: quotas sized so that all finish together, from each site's own rate."""
-    run, config, timing = view.run(), view.config(), view.timing()
-    if run.state != "running" or view.round() is not None or target_reached(view.db):
+    if view.run().state != "running" or view.round() is not None or target_reached(view.db):
         return []
     members = [
         one for one in view.live() if one.state == "live" and not one.drain and usable(view, one)
     ]
     if not members and not view.deltas("undecided"):
         return []
-    names = ", ".join(one.site for one in members) or "nobody, to merge what is delivered"
-    return [
-        RoundOpened(
-            round=run.round + 1,
-            base_version=run.version,
-            quotas=tuple(
-                Quota(incarnation=one.token, blocks=blocks)
-                for one, blocks in zip(
-                    members, quotas(members, config.blocks_per_round), strict=True
-                )
-            ),
-            quorum=config.rounds.quorum,
-            grace_ticks=timing.ticks(config.rounds.grace_s),
-            deadline_ticks=max(1, timing.ticks(config.rounds.deadline_s)),
-            reason=shortened(f"version {run.version} is committed; for {names}"),
-        )
-    ]
+    return [opened(view, members)]
 
 
 def expected(view: View, round_: Round) -> list[Incarnation]:
@@ -189,20 +152,7 @@ def closing(view: View, facts: Facts) -> list[Event]:
         return []
     if odd := _outliers(view, facts, deltas):
         return odd
-    return [
-        RoundClosed(
-            round=round_.round,
-            base_version=round_.base_version,
-            deltas=tuple(
-                Cut(delta=delta.token, site=delta.site, tokens=delta.tokens, weight=weight)
-                for delta, weight in zip(
-                    deltas, weights([delta.tokens for delta in deltas]), strict=True
-                )
-            ),
-            tokens=sum(delta.tokens for delta in deltas),
-            reason=shortened(reason),
-        )
-    ]
+    return [cut_of(round_, deltas, reason)]
 
 
 def _close_reason(view: View, round_: Round, deltas: list[Delta]) -> str:
