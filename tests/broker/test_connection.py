@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from broker.connection import connect
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.server import BrokerServer
-from broker.session import Outgoing
+from broker.session import Outgoing, Session
 from broker.settings import ServerSettings
 from tests.support.proxy import proxied
 
@@ -136,3 +136,14 @@ async def test_a_client_that_fails_while_it_closes_leaves_no_error_and_no_task(
     gc.collect()
     assert left == []
     assert [task for task in asyncio.all_tasks() - before if "relay" not in repr(task)] == []
+
+
+async def test_a_session_closes_though_its_socket_closed_by_itself(broker: BrokerServer) -> None:
+    """Once all that was left to write is written, the socket is gone and cannot be cut."""
+    session = await Session.open([broker.url], "tests", 5.0)
+    writer: Any = session._client._transport._io_writer  # type: ignore[union-attr]
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    writer.write(b"PUB nobody 3145728\r\n" + bytes(3 << 20) + b"\r\n")
+    assert writer.transport.get_write_buffer_size(), "all went out at once"
+    await session.close()
+    assert writer.transport.is_closing() and not writer.transport.get_write_buffer_size()
