@@ -7,6 +7,7 @@ new schema version with an upcaster from the one before.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -65,6 +66,11 @@ def pack(value: Any) -> bytes:
     """Canonical msgpack of plain data."""
     packed: bytes = msgpack.packb(_sorted(value), use_bin_type=True)
     return packed
+
+
+def content_digest(value: Any) -> str:
+    """sha256 of plain data's canonical bytes, in hex: what a configuration is known by."""
+    return hashlib.sha256(pack(value)).hexdigest()
 
 
 def unpack(data: bytes) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from eventlog.codec import Entry, pack
+from eventlog.codec import Entry, content_digest, pack
 from eventlog.config import RunConfig
 from eventlog.events import (
     CoordinatorElected,
@@ -122,9 +122,11 @@ def _unusable(event: RunCreated) -> str:
     """Why no run can be made of this: rules and schedules read the configuration as it stands."""
     try:
         RunConfig.model_validate(event.config)
-        pack(event.config)
+        digest = content_digest(event.config)
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         return f"its configuration is invalid: {str(error)[:500]}"
+    if event.config_digest != digest:
+        return f"its configuration has digest {digest[:12]}, not {event.config_digest[:12]}"
     if event.data.num_sequences * event.data.sequence_tokens > MAX_EPOCH_TOKENS:
         return f"an epoch has more than {MAX_EPOCH_TOKENS} tokens"
     return ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from eventlog.blobs import BlobStore
-from eventlog.codec import pack
+from eventlog.codec import content_digest
 from eventlog.config import RunConfig
 from eventlog.events import DataShape, RunCreated
 from outer.arithmetic import self_test
@@ -39,7 +38,7 @@ async def found(config: RunConfig, corpus: Corpus, blobs: BlobStore, folder: Pat
     arithmetic = self_test()
     return RunCreated(
         config=content,
-        config_digest=hashlib.sha256(pack(content)).hexdigest(),
+        config_digest=content_digest(content),
         data=data_shape(config, corpus),
         parameters_blob=blob.digest,
         parameters_digest=digest(parameters),

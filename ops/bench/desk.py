@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from eventlog.chain import Record
-from eventlog.codec import Entry, pack
+from eventlog.codec import Entry, content_digest
 from eventlog.config import RunConfig
 from eventlog.events import (
     COORDINATOR,
@@ -55,7 +55,7 @@ def founding(quorum: int, blocks_per_round: int) -> RunCreated:
     content = config.model_dump(mode="json", exclude_none=True)
     return RunCreated(
         config=content,
-        config_digest=hashlib.sha256(pack(content)).hexdigest(),
+        config_digest=content_digest(content),
         data=DataShape(
             manifest_digest=MANIFEST,
             num_sequences=NUM_BLOCKS * BLOCK_SEQUENCES,

@@ -12,7 +12,6 @@ void when it was simulated, and the audit finds nothing (both are checked where 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from eventlog.chain import Record, extend, start
-from eventlog.codec import Envelope, encode, pack, unpack
+from eventlog.codec import Envelope, content_digest, encode, pack, unpack
 from eventlog.events import COORDINATOR, SiteDeparted, SiteDeparting, Token
 from eventlog.projector import Projection
 from leases.table import LeaseTable
@@ -166,7 +165,7 @@ class _Telling:
         wire = unpack(self.founding.payload)
         config = wire["data"]["config"]
         config["target"] = {"epochs": self.num_epochs * self.num_tellings}
-        wire["data"]["config_digest"] = hashlib.sha256(pack(config)).hexdigest()
+        wire["data"]["config_digest"] = content_digest(config)
         return pack(wire)
 
     def _moved(self, record: Record, wire: dict[str, Any], number: int, shift: int) -> bytes:

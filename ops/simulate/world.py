@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eventlog.blobs import digest_file
 from eventlog.chain import Record
-from eventlog.codec import pack
+from eventlog.codec import content_digest
 from eventlog.errors import LogDamaged
 from eventlog.events import OPERATOR, DataShape, Event, RunCreated
 from eventlog.writer import Stamp, Writer
@@ -118,7 +118,7 @@ class World:
         content = config.model_dump(mode="json", exclude_none=True)
         return RunCreated(
             config=content,
-            config_digest=hashlib.sha256(pack(content)).hexdigest(),
+            config_digest=content_digest(content),
             data=DataShape(
                 manifest_digest=MANIFEST,
                 num_sequences=scenario.sequences,

@@ -18,11 +18,12 @@ from eventlog.events import (
 )
 from eventlog.memory_log import MemoryLog
 from eventlog.projector import Projection
+from eventlog.writer import Stamp, Writer
 from leases.schema import table_digest
 from leases.table import LeaseTable
 from leases.view import View
 from outer.rounds import Facts, decide
-from tests.support.scenario import RUN, Scenario, config, created, finish
+from tests.support.scenario import RUN, Scenario, config, created, finish, name
 
 BEAT = Heartbeat(phase="training", step=1, tokens=32, tokens_per_s=8.0)
 
@@ -133,6 +134,16 @@ def test_r1_no_run_is_made_of_a_configuration_that_cannot_be_read(broken: dict) 
     finish(log.append(OPERATOR, [msgpack.packb(wire)], 0))
     ((_, (void,)),) = projection.apply(finish(log.read(0)))
     assert void.startswith("its configuration is invalid")
+    assert not View(projection.db).exists()
+
+
+def test_p8_no_run_is_made_of_a_configuration_that_is_not_its_digests() -> None:
+    event = created(config(), config_digest=name("another configuration"))
+    log = MemoryLog(RUN)
+    projection = Projection(":memory:", [LeaseTable()], RUN)
+    finish(Writer(log, OPERATOR).append([event], Stamp()))
+    ((_, (void,)),) = projection.apply(finish(log.read(0)))
+    assert void.startswith("its configuration has digest ")
     assert not View(projection.db).exists()
 
 

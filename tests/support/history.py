@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from eventlog.codec import Envelope, encode, pack, unpack
+from eventlog.codec import Envelope, content_digest, encode, pack, unpack
 from eventlog.config import RunConfig
 from eventlog.events import (
     COORDINATOR,
@@ -56,7 +56,7 @@ def created(run: RunConfig, num_sequences: int = 22, **changes: Any) -> RunCreat
     content = run.model_dump(mode="json", exclude_none=True)
     fields: dict[str, Any] = {
         "config": content,
-        "config_digest": hashlib.sha256(pack(content)).hexdigest(),
+        "config_digest": content_digest(content),
         "data": DataShape(
             manifest_digest=MANIFEST,
             num_sequences=num_sequences,
