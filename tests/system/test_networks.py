@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 
@@ -29,9 +31,11 @@ KBIT_PER_S = 400  # a delta of this model, 40 kB, takes about a second
 ROUND_TRIP_S = 0.1
 
 
-async def test_a_site_on_a_slow_link_takes_part_and_cut_off_it_is_departed_and_comes_back(
+@contextlib.asynccontextmanager
+async def beta_elsewhere(
     tmp_path: Path, make_fleet: MakeFleet
-) -> None:
+) -> AsyncIterator[tuple[Fleet, Network]]:
+    """A run of two sites that both have delivered; beta is in a network namespace of its own."""
     with network() as cable:
         served = Served(tmp_path / "store", host=cable.host)
         served.start()
@@ -42,13 +46,20 @@ async def test_a_site_on_a_slow_link_takes_part_and_cut_off_it_is_departed_and_c
             fleet.site("alpha")
             fleet.site("beta")
             await fleet.until(lambda log: _merged(log, 0) == {"alpha", "beta"}, "both", 60)
-            await _on_a_slow_link(fleet, cable)
-            await _cut_off(fleet, cable, 1.5 * LEASE_S)
-            assert len(fleet.history.of(SiteDeparted)) == 1
-            await fleet.finish()
-            await fleet.audit("--deep")
+            yield fleet, cable
         finally:
             served.kill()
+
+
+async def test_a_site_on_a_slow_link_takes_part_and_cut_off_it_is_departed_and_comes_back(
+    tmp_path: Path, make_fleet: MakeFleet
+) -> None:
+    async with beta_elsewhere(tmp_path, make_fleet) as (fleet, cable):
+        await _on_a_slow_link(fleet, cable)
+        await _cut_off(fleet, cable, 1.5 * LEASE_S)
+        assert len(fleet.history.of(SiteDeparted)) == 1
+        await fleet.finish()
+        await fleet.audit("--deep")
 
 
 @pytest.mark.soak
@@ -57,23 +68,12 @@ async def test_a_site_cut_off_for_so_long(
     tmp_path: Path, make_fleet: MakeFleet, away_s: float
 ) -> None:
     """Shorter than a lease nobody notices; 30 s are longer than a dead connection is believed."""
-    with network() as cable:
-        served = Served(tmp_path / "store", host=cable.host)
-        served.start()
-        try:
-            fleet = await make_fleet(served)
-            fleet.networks["beta"] = cable.name
-            fleet.coordinate()
-            fleet.site("alpha")
-            fleet.site("beta")
-            await fleet.until(lambda log: _merged(log, 0) == {"alpha", "beta"}, "both", 60)
-            for _ in range(3):
-                await _cut_off(fleet, cable, away_s)
-            assert len(fleet.history.of(SiteDeparted)) == (3 if away_s > LEASE_S else 0)
-            await fleet.finish()
-            await fleet.audit("--deep")
-        finally:
-            served.kill()
+    async with beta_elsewhere(tmp_path, make_fleet) as (fleet, cable):
+        for _ in range(3):
+            await _cut_off(fleet, cable, away_s)
+        assert len(fleet.history.of(SiteDeparted)) == (3 if away_s > LEASE_S else 0)
+        await fleet.finish()
+        await fleet.audit("--deep")
 
 
 async def _on_a_slow_link(fleet: Fleet, cable: Network) -> None:
