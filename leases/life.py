@@ -51,7 +51,7 @@ class Life:
         merged = [one for one in self.moments if one.after == "merged" != one.before]
         returned = sum(one.after == AVAILABLE != one.before for one in self.moments)
         end = self.moments[-1].after if self.moments else AVAILABLE
-        parts = [f"granted {moves['lease.granted']} times, came back {returned} times"]
+        parts = [f"granted {moves['lease.granted']}×, came back {returned}×"]
         parts += [f"merged at {one.sequence}" for one in merged] or [f"{end} at the end"]
         num_void = sum(bool(one.void) for one in self.moments)
         parts += [f"{num_void} event{'s' * (num_void != 1)} void"] if num_void else []

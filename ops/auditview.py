@@ -43,7 +43,7 @@ def explain(found: Findings) -> None:
     console.print(
         f"\n{found.blocks_reclaimed:,} of {found.blocks_granted:,} granted blocks were reclaimed "
         f"({found.reclaimed_share:.1%}): each was granted again, or the run ended. "
-        f"{found.blocks_stolen:,} were stolen before they were started."
+        f"Stolen before they were started: {found.blocks_stolen:,}."
     )
     table = Table(box=box.SIMPLE)
     columns = ("site", "granted", "merged", "stolen", "reclaimed", "share", "unstarted", "started")
