@@ -176,11 +176,12 @@ class HubLogic:
         return [Leave(leaving.exit_code, f"{leaving.reason}; no coordinator has answered yet")]
 
     def _consider_departing(self, held: list[Block]) -> None:
-        """Say good-bye once nothing is in training and nothing trained is undelivered."""
+        """Say good-bye once nothing is in training and nothing trained is undelivered, be its end
+        folded already or only on its way through the log (P7)."""
         hub = self.hub
         if hub.leaving is None or hub.trainer.busy or hub.publication is not None:
             return
-        if hub.queue or hub.appending or any(block.state == TRAINED for block in held):
+        if hub.queue or hub.appending or hub.done or any(one.state == TRAINED for one in held):
             return
         hub.depart(hub.leaving.code, hub.leaving.reason)
 

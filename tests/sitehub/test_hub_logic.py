@@ -210,6 +210,21 @@ def test_p7_a_job_near_its_end_delivers_what_is_trained_and_departs() -> None:
     assert len(trains) == 2 and desk.hub.publication.last
 
 
+def test_p7_a_block_whose_end_is_not_folded_yet_is_delivered_before_the_good_bye() -> None:
+    desk = training()
+    desk.trained(1)
+    desk.logic.ask_to_leave("walltime", "its job ends", 75)
+    (append,) = desk.logic.actions(desk.now)
+    assert isinstance(append, Append)
+    desk.logic.on_appended(len(append.events), desk.run.last[0] + 1, desk.now)  # stored
+    for _ in range(3):
+        assert desk.logic.actions(desk.now) == []
+    for event in append.events:
+        assert desk.run.says("a", event, desk.hub.incarnation) == ""  # and now folded
+    desk.turn()
+    assert desk.told[-1]["do"] == "publish" and not desk.says(SiteDeparting)
+
+
 def test_r12_no_block_is_started_that_would_outlast_the_job() -> None:
     desk = training(walltime_end=100.0 + LEASE_S + 2.5 * BLOCK_S)
     desk.now += BLOCK_S
