@@ -11,6 +11,7 @@ from eventlog.events import (
     DrainRequested,
     Heartbeat,
     LeaseStolen,
+    RunPaused,
     SiteDeparted,
     SiteDeparting,
     SiteJoined,
@@ -272,6 +273,28 @@ def test_r2_who_was_stolen_from_delivers_the_rest_at_once() -> None:
     desk.turn()
     assert desk.told[-1]["do"] == "publish"
     assert [block.block for block in desk.hub.publication.blocks] == [0, 1]
+
+
+def test_r2_what_was_trained_beside_a_delta_is_delivered_in_a_paused_run_without_a_round() -> None:
+    desk = training()
+    run = desk.run
+    desk.trained(1)
+    desk.turn()  # block 1 is in work, block 2 claimed
+    run.deliver("a", 0)
+    run.operator(RunPaused(reason="maintenance"))
+    for step in (2, 3):
+        if desk.told[-1]["do"] == "train":
+            desk.trained(step)
+            desk.turn()
+    assert run.states(0, 1, 2) == ["delivered", "trained", "trained"]
+    assert desk.told[-1]["do"] == "train", "one undecided delta at a time"
+    run.commit()
+    desk.turn()
+    assert desk.told[-1]["do"] == "apply"
+    desk.hold(1)
+    desk.turn()
+    assert desk.told[-1]["do"] == "publish"
+    assert [block.block for block in desk.hub.publication.blocks] == [1, 2]
 
 
 def test_r2_a_steal_that_overtakes_a_start_wins_and_the_block_is_not_trained() -> None:
