@@ -79,8 +79,9 @@ class DirectClient(Client):
         if self._holds_back and not force_flush:
             return None
         writer = getattr(self._transport, "_io_writer", None)  # a websocket has none
-        is_free = writer is not None and not writer.transport.get_write_buffer_size()
-        if force_flush or not self.is_connected or not is_free:
+        if writer is None or writer.transport.get_write_buffer_size():
+            return await super()._flush_pending(force_flush)
+        if force_flush or not self.is_connected:
             return await super()._flush_pending(force_flush)
         pending, self._pending, self._pending_data_size = self._pending, [], 0
         if pending:
