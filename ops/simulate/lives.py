@@ -27,6 +27,7 @@ from eventlog.events import (
 from ops.simulate.holdings import Fault
 from ops.simulate.ledger import Ledger
 
+MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -79,6 +80,7 @@ class Lives:
     _read: int = 0  # and of the one before this append, through which its writer had read
     _pens: dict[str, tuple[int, str]] = field(default_factory=dict)
     _joins: dict[str, Join] = field(default_factory=dict)
+    _came: dict[str, list[float]] = field(default_factory=dict)  # when a site joined, lately
     _backoffs: dict[str, int] = field(default_factory=dict)
     _timing: Timing = field(init=False)
 
@@ -168,8 +170,14 @@ class Lives:
 
     # -- sites ------------------------------------------------------------------------------------
 
-    def _site_joined(self, event: SiteJoined, entry: Entry, *_: Any) -> None:
-        self._joins[entry.record.subject.partition(".")[2]] = Join(entry.token, event)
+    def _site_joined(self, event: SiteJoined, entry: Entry, in_part: bool, now: float) -> None:
+        """P2: whoever is not served where it comes does not come over and over, without a pause."""
+        site = entry.record.subject.partition(".")[2]
+        self._joins[site] = Join(entry.token, event)
+        lately = [at_s for at_s in self._came.get(site, []) if at_s > now - MINUTE_S]
+        self._came[site] = [*lately, now]
+        if len(lately) >= MANY_JOINS:
+            self.fault("P2", "R13", f"{site} joins for the {len(lately) + 1}th time in a minute")
 
     def _site_admitted(self, event: SiteAdmitted, entry: Entry, in_part: bool, now: float) -> None:
         """R11: nobody else of that name lives; R14: nor is it to wait."""

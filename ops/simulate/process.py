@@ -27,7 +27,7 @@ from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
 from ops.simulate.trainers import Bench, SimHandover
 from outer.coordinator import Coordinator
-from outer.recover import VersionDiffers
+from outer.recover import StateLost, VersionDiffers
 from outer.workshop import Workshop
 from sitehub.hub import Hub
 
@@ -148,6 +148,8 @@ class Machine:
         if isinstance(error, LogDamaged):
             self.damaged = error.sequence
             self.world.found_damage(self, error)
+        elif isinstance(error, StateLost):
+            self.world.stopped_without(self, error)
         elif isinstance(error, VersionDiffers) or not isinstance(error, AtollError):
             last = "".join(traceback.format_exception(error)[-3:])
             self.world.violated("P3", f"{self.name} broke down: {last}")

@@ -133,7 +133,8 @@ class SimHandover:
     async def _do_load(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
         path = self.folder / command["path"]
-        digest = replica.load(command["version"], path, command["kind"])
+        keep = command.get("keep", False)
+        digest = replica.load(command["version"], path, command["kind"], keep)
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
 
     async def _do_apply(self, replica: Rehearsal, command: Message) -> Message:
