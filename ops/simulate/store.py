@@ -9,7 +9,6 @@ from eventlog.blobs import BlobRef, Progress, digest_file
 from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
 from ops.simulate.network import Client
 
-
 DAMAGED = b""  # what is left of a blob whose bytes are not those of its name any more
 
 
