@@ -38,15 +38,24 @@ class StateLost(AtollError):
     and m, but the residual e is made of the deltas alone, and nothing is decided with another."""
 
     def __init__(self, view: View, blob: str, what: str, error: Exception) -> None:
-        whole = view.snapshot_at_most(view.run().version)
-        newest = f"the snapshot of version {whole.version}" if whole else "the initial parameters"
         super().__init__(
-            f"version {view.run().version} cannot be recovered, {what} is lost: {error}. Restore "
+            f"version {view.run().version} cannot be recovered: lost is {what} ({error}). Restore "
             f"blob {blob} from a mirror of the store or an export made with --blobs, then start "
-            f"the coordinator again. Without it the newest state that may be whole is {newest}: "
-            "a new run can begin from it, this one cannot go on bit for bit"
+            f"the coordinator again; {_newest_whole(view, blob)}"
         )
         self.blob = blob
+
+
+def _newest_whole(view: View, lost: str) -> str:
+    """What is left for whoever cannot restore a blob."""
+    snapshot = view.snapshot_at_most(view.run().version)
+    if snapshot is not None and snapshot.snapshot_blob != lost:
+        left = f"the snapshot of version {snapshot.version}"
+    elif snapshot is None and view.run().parameters_blob != lost:
+        left = "the initial parameters"
+    else:
+        return "without it this run cannot go on"
+    return f"without it the newest whole state is {left}, and this run cannot go on from there"
 
 
 async def fetch(blobs: BlobStore, name: str, folder: Path) -> Path:
@@ -158,7 +167,7 @@ async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delt
     try:
         return await fetch(blobs, delta.blob, folder)
     except (BlobMissing, BlobDamaged) as error:
-        what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version},"
+        what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version}"
         raise StateLost(view, delta.blob, what, error) from error
 
 

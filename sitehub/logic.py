@@ -164,7 +164,7 @@ class HubLogic:
             return
         if hub.walltime_end is not None:
             left_s = hub.walltime_end - now
-            if left_s < hub.view.timing().margin_s + hub.trainer.block_s:
+            if left_s < hub.view.timing().margin_s + delivery.likely_block_s(hub):
                 why = f"its job ends in {left_s:.0f} s"
                 hub.leaving = Leaving("walltime", why, door.TEMPORARY)
         elif one.drain:

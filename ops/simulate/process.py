@@ -88,7 +88,8 @@ class Machine:
 
     def kill(self, restart_s: float | None) -> None:
         """SIGKILL: nothing it does from here on reaches anybody."""
-        self.restart_s = restart_s
+        if self.alive:
+            self.restart_s = restart_s  # else it is about to be started already, or never
         self.client.dead = True
         self.process.resume()
         if self.task is not None:
