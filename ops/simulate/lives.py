@@ -6,7 +6,7 @@ subject, whose term it is, which incarnation lives, and who was given up though 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from ops.simulate.holdings import Fault
 from ops.simulate.ledger import Ledger
 
 MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
+ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -64,11 +65,13 @@ class Join:
 
 @dataclass(slots=True)
 class Lives:
-    """`fault` is told what must not be; `speaks(site, since_s)`: whether nothing has kept the
-    site's hub from speaking since then."""
+    """`fault` is told what must not be; `speaks(token, since_s)`: whether nothing has kept
+    that incarnation's hub from speaking since then. `spoiled`: blobs that a trainer has written
+    badly, and how."""
 
     fault: Fault
-    speaks: Callable[[str, float], bool] = lambda site, since_s: False
+    speaks: Callable[[Token, float], bool] = lambda token, since_s: False
+    spoiled: Mapping[str, str] = field(default_factory=dict)
     ledger: Ledger = field(init=False)
     lives: dict[int, Life] = field(default_factory=dict)
     departures: list[dict[str, Any]] = field(default_factory=list)
@@ -212,7 +215,8 @@ class Lives:
             self.fault("P4", "R8", f"{event.site} departs as {event.code}: {event.reason}")
         lost_s = self._timing.lost_ticks(len(self.lives) + 1) * self._timing.tick_s
         silent = event.code == "lost" and "silent" in event.reason
-        if silent and self.speaks(event.site, now - lost_s):
+        spoke = now - one.heard_s < ON_ITS_WAY_S
+        if silent and not spoke and self.speaks(one.token, now - lost_s):
             self.fault("P2", "R9", f"{event.site} is lost though its hub lived and could speak")
         if event.backoff_ticks:
             self._backoffs[event.site] = self.ticks + event.backoff_ticks

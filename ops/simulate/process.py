@@ -7,7 +7,6 @@ out can be seen, and a supervisor starts them again as a batch queue would.
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import sqlite3
 import traceback
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eventlog.errors import AtollError, LogDamaged
+from eventlog.events import Token
 from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.states import TRAINING
@@ -180,6 +180,7 @@ class SiteMachine(Machine):
             allowed=self._allowed,
             begins=self._begins,
             poisoned=world.poisoned,
+            spoiled=world.spoiled,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
         )
@@ -187,6 +188,12 @@ class SiteMachine(Machine):
     @property
     def gone(self) -> bool:
         return self.left
+
+    @property
+    def incarnation(self) -> Token | None:
+        """Which one its hub is, if it is one."""
+        logic = getattr(self.hub, "logic", None)
+        return logic.hub.incarnation if logic is not None else None
 
     @property
     def projection(self) -> Path:
@@ -291,8 +298,3 @@ class CoordinatorMachine(Machine):
                 pen=self.pen(),
             ).run()
         return 0
-
-
-def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
-    """A site's own rate."""
-    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

@@ -11,13 +11,13 @@ from eventlog.blobs import digest_file
 from eventlog.chain import Record
 from eventlog.codec import content_digest
 from eventlog.errors import LogDamaged
-from eventlog.events import OPERATOR, DataShape, Event, RunCreated
+from eventlog.events import OPERATOR, DataShape, Event, RunCreated, Token
 from eventlog.writer import Stamp, Writer
 from ops.simulate.faults import Fault
 from ops.simulate.history import History
 from ops.simulate.loop import VirtualLoop
 from ops.simulate.network import Network, finish
-from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine, rate_of
+from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine
 from ops.simulate.scenario import Scenario
 from ops.simulate.store import DAMAGED
 from ops.simulate.watcher import Watcher
@@ -49,12 +49,14 @@ class World:
         self.network = Network(loop, self.history, random.Random(f"{seed} network"))
         self.network.latency_s = scenario.latency_s
         self.blobs: dict[str, bytes] = {}
+        self.spoiled: dict[str, str] = {}  # blobs that a trainer has written badly, and how
         self.watcher = Watcher(
             self.run,
             scenario.num_numbers,
             scenario.num_blocks,
             scenario.check_every,
             self._speaks,
+            self.spoiled,
         )
         self.lost: dict[str, bytes] = {}  # blobs that the store has lost: as its mirror has them
         self.loses_update: list[bool] = []  # of the next versions; True: it is only damaged
@@ -197,10 +199,12 @@ class World:
 
         self.loop.outside(delay_s, act)
 
-    def _speaks(self, site: str, since_s: float) -> bool:
-        """Whether the site's one hub has run on, undisturbed, since then."""
-        alive = [one for one in (*self.sites, *self.twins) if one.name == site and one.alive]
-        return len(alive) == 1 and max(alive[0].troubled_s, alive[0].client.hindered_s) < since_s
+    def _speaks(self, token: Token, since_s: float) -> bool:
+        """Whether the hub of this incarnation has run on, undisturbed, since then, and is not just
+        about to ask what became of an append."""
+        hubs = [one for one in (*self.sites, *self.twins) if one.alive and one.incarnation == token]
+        now = self.loop.time()
+        return any(one.troubled_s < since_s and one.client.hindered_s < now for one in hubs)
 
     def found_damage(self, machine: Machine, error: LogDamaged) -> None:
         """R19: somebody stopped and named a sequence. Only right when the log did go back."""
@@ -231,3 +235,8 @@ class World:
             for at_s in kind.joins_s
         ]
         return max([*joins, *(fault.at_s + fault.duration_s for fault in faults)], default=0.0)
+
+
+def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
+    """A site's own rate."""
+    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

@@ -182,6 +182,6 @@ async def test_what_is_lost_is_named_where_recovery_begins(tmp_path: Path) -> No
         await shop.recover(world.view)
     duties = world.coordinator("heir")._duties
     duties.projection, duties._view = world.projection, world.view
-    with pytest.raises(StateLost, match="lost is the initial parameters .*this run cannot go on"):
+    with pytest.raises(StateLost, match=r"lost is the initial parameters .*this run cannot go on"):
         await duties._recover()
     assert world.view.run().version == 1 and digest(tensors(0)) == world.view.run().initial_digest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import torch
@@ -55,7 +56,7 @@ def test_r13_a_lost_blob_is_asked_for_ever_later_and_never_by_leaving() -> None:
     desk.turn()
     desk.watch(8 * LEASE_S)
     times = [at for at, blob in desk.asked if blob == UPDATE]
-    pauses = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
+    pauses = [later - sooner for sooner, later in itertools.pairwise(times)]
     assert pauses[:5] == [1.0, 2.0, 4.0, 8.0, LEASE_S] and set(pauses[4:]) == {LEASE_S}
     assert not desk.says(SiteDeparting) and desk.run.view.live_at("a") is not None
 
