@@ -42,18 +42,15 @@ class Outgoing:
 
 @dataclass(slots=True, eq=False)
 class Ear:
-    """Stands where the client expects a future of one message, and is never done: `take` gets every
-    message. Whatever it raises is the listener's misfortune and not that of the connection."""
+    """Stands where the client expects a future; `take` gets every message. Whatever it raises is
+    the listener's misfortune and not that of the connection."""
 
     take: Callable[[Message], None]
     failed: Callable[[Exception], None]
 
-    def cancelled(self) -> bool:
-        return False
-
-    def set_result(self, raw: Any) -> None:
+    def hear(self, message: Message) -> None:
         try:
-            self.take(_message(raw))
+            self.take(message)
         except Exception as error:
             self.failed(error)
 
@@ -88,18 +85,26 @@ class DirectClient(Client):
             writer.writelines(pending)
         return None
 
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        ear = getattr(self._subs.get(sid), "_future", None)
+        if not isinstance(ear, Ear):
+            return await super()._process_msg(sid, subject, reply, data, headers)
+        known = (await self._process_headers(headers)) or {}
+        named = {str(getattr(key, "value", key)): str(value) for key, value in known.items()}
+        ear.hear(Message(_text(subject), _text(reply), named, bytes(data)))
+
     async def _process_headers(self, headers: Any) -> Any:
         try:
             return await super()._process_headers(headers)
         except Exception:
             return None
 
-    def _build_message(self, sid: int, subject: bytes, *rest: Any) -> Any:
-        """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
-        text = re.sub("[\udc80-\udcff]", "\ufffd", subject.decode(errors="surrogateescape"))
-        return super()._build_message(sid, text.encode(), *rest)
 
-
-def _message(raw: Any) -> Message:
-    headers = {str(getattr(key, "value", key)): str(v) for key, v in (raw.headers or {}).items()}
-    return Message(str(raw.subject), str(raw.reply), headers, bytes(raw.data))
+def _text(raw: bytes) -> str:
+    """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return re.sub("[\udc80-\udcff]", "\ufffd", raw.decode(errors="surrogateescape"))
