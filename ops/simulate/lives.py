@@ -29,6 +29,7 @@ from ops.simulate.ledger import Ledger
 
 MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
 ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
+LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -53,6 +54,7 @@ class Life:
     left_after: int = 0  # the newest decision when it said that it leaves
     beats: int = 0
     early: int = 0
+    lacks: tuple[str, int, int] | None = None  # a blob; term and tick since which it says so
 
 
 @dataclass(slots=True)
@@ -148,6 +150,7 @@ class Lives:
             self._beat(one, event, now)
         elif event.type in ("block.started", "block.completed", "version.applied"):
             self._got_on(one)
+            one.lacks = one.lacks if event.type != "version.applied" else None
         self._heard(envelope, now)
 
     def _got_on(self, one: Life) -> None:
@@ -160,9 +163,17 @@ class Lives:
         if one.early >= MANY_BEATS and 2 * one.early > one.beats:
             self.fault("P2", "R9", f"{one.site} beats though it had spoken, {one.early} times")
             one.early = 0
+        self._lacks(one, event.missing)
         if event.step != one.step:
             one.step = event.step
             self._got_on(one)
+
+    def _lacks(self, one: Life, blob: str | None) -> None:
+        """R20: whoever leads makes up for a blob that a site cannot have, before long."""
+        if blob is None or one.lacks is None or one.lacks[:2] != (blob, self.term):
+            one.lacks = (blob, self.term, self.term_ticks) if blob else None
+        elif self.term_ticks - one.lacks[2] > LACK_TICKS:
+            self.fault("P2", "R20", f"{one.site} cannot have blob {blob[:12]}, and nobody helps")
 
     def _failed(self, envelope: Envelope, event: Event) -> None:
         if isinstance(event, VersionApplied) and self.state != "finished":

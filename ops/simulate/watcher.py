@@ -78,7 +78,9 @@ class Watcher:
                 entry, void = self.audit.judge(record)
             except sqlite3.IntegrityError as error:  # the rule that should have come before it
                 self.referee.see(decode(record), "", now)
-                return self._fault("P1", "R1", f"the lease table does not take {record}: {error}")
+                return self._fault(
+                    "P1", "R1", f"the lease table refuses {record.sequence}: {error}"
+                )
             self._num_seen = record.sequence
             kind = entry.envelope.type if entry.envelope else "?"
             line = f"{now:9.3f} s  {record.sequence:5d} {record.subject:14s} {kind}"
