@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from outer.pieces import check_range, check_scales, from_bf16
+from outer.values import check_range, check_scales, from_bf16
 
 BLOCK = 128
 _HALF = BLOCK // 2

@@ -24,7 +24,7 @@ from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS
-from outer.pieces import OutOfRange, max_abs
+from outer.values import OutOfRange, max_abs
 from outer.tensorfile import TensorFileInvalid
 
 __all__ = [

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from outer.blockwise import Blockwise
-from outer.pieces import check_range, from_bf16, max_abs, nearest_bf16, pieces
+from outer.values import check_range, from_bf16, max_abs, nearest_bf16, pieces
 from outer.topk import TopK
 
 Parts = dict[str, Tensor]

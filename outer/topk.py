@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outer.pieces import check_range, check_scales, from_bf16, nearest_bf16
+from outer.values import check_range, check_scales, from_bf16, nearest_bf16
 
 CHUNK = 4096
 KEPT = 64

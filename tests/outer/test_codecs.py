@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from outer import codecs
 from outer.packing import CODECS, pack, unpack
-from outer.pieces import PIECE
+from outer.values import PIECE
 
 
 def from_bits(*bits: int) -> torch.Tensor:
