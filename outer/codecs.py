@@ -93,20 +93,24 @@ class Writer:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
         target, start = decoded.view(-1), 0
-        starts = dict.fromkeys(self._codec.parts, 0)
+        for piece in packing.pieces(tensor):
+            self.add_piece(name, start, piece, target[start : start + piece.numel()])
+            start += piece.numel()
+        return decoded
+
+    def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
+        """`add` for flat values of a tensor from its element `start` on, a multiple of PIECE: as
+        many as PIECE or a multiple of it, or the rest. By any thread; each element once."""
         try:
-            for piece, parts in packing.pack_pieces(self._codec, tensor):
-                for part, values in parts.items():
-                    self._file.put(f"{part}/{name}", values, starts[part])
-                    starts[part] += values.numel()
-                packing.unpack(self._codec, parts, target[start : start + piece.numel()])
-                start += piece.numel()
+            parts = {k: v.cpu() for k, v in self._codec.pack(values).items()}
+            for part, begin in self._codec.lengths(start).items():
+                self._file.put(f"{part}/{name}", parts[part], begin)
+            packing.unpack(self._codec, parts, out)
         except OutOfRange as error:
             if not math.isfinite(error.peak):
                 raise NonFinite(name, "holds NaN or infinity") from error
             why = f"holds {error.peak:g}, which {self._name} cannot hold"
             raise NonFinite(name, why) from error
-        return decoded
 
 
 class Opened(AbstractContextManager["Opened"]):
@@ -144,8 +148,25 @@ class Opened(AbstractContextManager["Opened"]):
         in memory of its own. Raises DeltaInvalid ("form"). NaN passes: see `finite`."""
         target = torch.empty(self.shapes[name]) if out is None else out
         try:
-            parts = {part: self._reader.mapped(f"{part}/{name}") for part in self._codec.parts}
+            parts = {part: self._reader.tensor(f"{part}/{name}") for part in self._codec.parts}
             return packing.unpack(self._codec, parts, target)
+        except TensorFileInvalid as error:
+            raise DeltaInvalid("blob", str(error)) from error
+        except ValueError as error:
+            raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
+
+    def piece(self, name: str, start: int, out: Tensor) -> None:
+        """Write to `out` the flat values of a tensor from its element `start` on, a multiple of
+        PIECE. By any thread. Raises DeltaInvalid ("form")."""
+        begins, lengths = self._codec.lengths(start), self._codec.lengths(out.numel())
+        try:
+            parts = {
+                part: self._reader.some(f"{part}/{name}", begins[part], lengths[part])
+                for part in self._codec.parts
+            }
+            packing.unpack(self._codec, parts, out)
+        except TensorFileInvalid as error:
+            raise DeltaInvalid("blob", str(error)) from error
         except ValueError as error:
             raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class Writer:
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
         self._lacking = sum(one.num_bytes for one in self._entries.values())
+        self._counting = threading.Lock()
         self._file = -1
 
     def __enter__(self) -> Self:
@@ -95,14 +97,15 @@ class Writer:
 
     def put(self, name: str, tensor: torch.Tensor, start: int = 0) -> None:
         """Write values of a tensor from its element `start` on (flat, row-major). Each element is
-        written once; the tensor is contiguous, on the CPU."""
+        written once; the tensor is contiguous, on the CPU. Any thread may."""
         entry, values = self._entries[name], tensor.detach().reshape(-1)
         offset, size = start * entry.dtype.itemsize, values.numel() * entry.dtype.itemsize
         if values.dtype is not entry.dtype or offset + size > entry.num_bytes:
             raise ValueError(f"{name!r} is {entry}; {values.dtype} does not fit at {start}")
         if size:
             _write_at(self._file, _bytes(values), len(self._head) + self._starts[name] + offset)
-        self._lacking -= size
+        with self._counting:
+            self._lacking -= size
 
     def __exit__(
         self,
@@ -140,30 +143,59 @@ def write(
 
 
 class Reader:
-    """An open tensor file. `names` are sorted; `header` is None where the file has none of ours."""
+    """An open tensor file. `names` are sorted; `header` is None where the file has none of ours.
 
-    def __init__(self, path: Path, file: Any) -> None:
-        self.path, self._file = path, file
+    Values are read, not mapped, so that a reader's memory is what it hands out. Any thread may.
+    """
+
+    def __init__(self, path: Path, file: Any, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
         self.names: list[str] = sorted(file.keys())
         self.header = _header(file.metadata())
+        size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+        self._head: dict[str, Any] = json.loads(os.pread(descriptor, size, 8))  # it was checked
+        self._begin = 8 + size
 
     def dtype(self, name: str) -> str:
         """The stored dtype in safetensors' words: "F32", "BF16", ..."""
-        return str(self._file.get_slice(name).get_dtype())
+        return str(self._head[name]["dtype"])
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The stored shape, read from the file's head alone."""
-        return tuple(self._file.get_slice(name).get_shape())
+        return tuple(self._head[name]["shape"])
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """The stored tensor, in memory of its own: it outlives the file and may be changed."""
-        return self.mapped(name).clone()
+    def tensor(self, name: str, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The stored tensor, in memory of its own, or in `out` (contiguous, of its dtype and
+        number of elements)."""
+        shape = self.shape(name)
+        if out is None:
+            out = torch.empty(shape, dtype=self._dtype(name))
+        self._read(name, 0, out)
+        return out
 
-    def mapped(self, name: str) -> torch.Tensor:
-        """The stored tensor, mapped from the file: to look at. It outlives the file's name, and
-        changing it would not change the file."""
-        tensor: torch.Tensor = self._file.get_tensor(name)
-        return tensor
+    def some(self, name: str, start: int, num: int) -> torch.Tensor:
+        """`num` values of a stored tensor from its element `start` on (flat, row-major)."""
+        if start + num > math.prod(self.shape(name)):
+            raise ValueError(f"{name!r} ends before element {start + num}")
+        out = torch.empty(num, dtype=self._dtype(name))
+        self._read(name, start, out)
+        return out
+
+    def _dtype(self, name: str) -> torch.dtype:
+        stored = self.dtype(name)
+        for dtype, text in _DTYPES.items():
+            if text == stored:
+                return dtype
+        raise TensorFileInvalid(f"{self.path.name} has {name!r} of {stored}, which is unknown here")
+
+    def _read(self, name: str, start: int, out: torch.Tensor) -> None:
+        data = _bytes(out.reshape(-1)) if out.numel() else memoryview(b"")
+        offset = self._begin + self._head[name]["data_offsets"][0] + start * out.element_size()
+        while data:
+            done = os.preadv(self._descriptor, [data], offset)
+            if not done:
+                raise TensorFileInvalid(f"{self.path.name} is torn: it ends within {name!r}")
+            data, offset = data[done:], offset + done
 
 
 @contextmanager
@@ -172,7 +204,11 @@ def reading(path: Path) -> Iterator[Reader]:
     it is torn or something else, and OSError where there is no file."""
     try:
         with _open(path, framework="pt") as file:
-            yield Reader(path, file)
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                yield Reader(path, file, descriptor)
+            finally:
+                os.close(descriptor)
     except SafetensorError as error:
         raise TensorFileInvalid(f"{path.name} is torn or no safetensors file: {error}") from error
 
