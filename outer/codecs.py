@@ -10,20 +10,22 @@ the shape. Reading gives canonical fp32: bits that depend on the file's bytes al
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from eventlog.errors import AtollError
-from outer import packing, tensorfile
+from outer import deltahead, packing, tensorfile
+from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
-from outer.packing import CODECS, Codec, OutOfRange, max_abs
-from outer.tensorfile import Entry, Reader, TensorFileInvalid, dtype_name
+from outer.packing import CODECS
+from outer.values import OutOfRange, max_abs
+from outer.tensorfile import TensorFileInvalid
 
 __all__ = [
     "CODECS",
@@ -43,12 +45,6 @@ __all__ = [
     "validate_delta",
 ]
 
-FORMAT = 1
-MAX_ELEMENTS = 1 << 48  # of a tensor that a file can speak of
-
-InvalidCode = Literal["blob", "form", "nonfinite"]
-Shapes = Mapping[str, Sequence[int]]
-
 
 class NonFinite(AtollError):
     """A tensor holds NaN, an infinity, or a value that its codec cannot hold."""
@@ -56,18 +52,6 @@ class NonFinite(AtollError):
     def __init__(self, tensor: str, why: str) -> None:
         super().__init__(f"tensor {tensor!r} {why}; nothing was written")
         self.tensor = tensor
-
-
-class DeltaInvalid(AtollError):
-    """A file is not the delta it should be.
-
-    code: "blob" torn or no tensor file; "form" another codec, other names, shapes or dtypes, or
-    parts that do not fit together; "nonfinite" NaN or infinity among its values.
-    """
-
-    def __init__(self, code: InvalidCode, what: str) -> None:
-        super().__init__(what)
-        self.code = code
 
 
 class Writer:
@@ -82,14 +66,7 @@ class Writer:
     def __init__(self, path: Path, codec: str, shapes: Shapes, *, durable: bool = False) -> None:
         self._name, self._codec = codec, CODECS[codec]
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        header: dict[str, Any] = {"codec": codec, "format": FORMAT, **self._codec.parameters}
-        if not self._codec.elementwise:
-            header["shapes"] = {name: list(shape) for name, shape in self._shapes.items()}
-        entries = {}
-        for name, shape in self._shapes.items():
-            for part, length in self._codec.lengths(math.prod(shape)).items():
-                stored = shape if self._codec.elementwise else (length,)
-                entries[f"{part}/{name}"] = Entry(self._codec.parts[part], stored)
+        header, entries = deltahead.head(codec, self._shapes)
         self._file = tensorfile.Writer(path, entries, header, durable=durable)
 
     def __enter__(self) -> Self:
@@ -151,11 +128,11 @@ class Opened(AbstractContextManager["Opened"]):
                 self._reader = stack.enter_context(tensorfile.reading(path))
             except TensorFileInvalid as error:
                 raise DeltaInvalid("blob", str(error)) from error
-            self.codec = _codec(self._reader)
+            self.codec = deltahead.codec_of(self._reader)
             self._codec = CODECS[self.codec]
-            self.shapes = _shapes(self._reader, self._codec)
+            self.shapes = deltahead.shapes_of(self._reader, self._codec)
             if reference is not None:
-                _compare(path, self.shapes, {k: tuple(v.shape) for k, v in reference.items()})
+                deltahead.compare(path, self.shapes, reference)
             self._stack = stack.pop_all()
 
     def __exit__(self, *_: object) -> None:
@@ -261,75 +238,3 @@ def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norm
             if not meter.finite:
                 raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
     return meter.norms()
-
-
-def _codec(reader: Reader) -> str:
-    header, file = reader.header, reader.path.name
-    if header is None or "codec" not in header:
-        raise DeltaInvalid("form", f"{file} is no delta: it names no codec")
-    if header.get("format") != FORMAT:
-        found = header.get("format")
-        raise DeltaInvalid("form", f"{file} has delta format {found!r}, known here is {FORMAT}")
-    codec = str(header["codec"])
-    if codec not in CODECS:
-        known = ", ".join(CODECS)
-        raise DeltaInvalid("form", f"{file} has codec {codec!r}, known are {known}")
-    found = {key: value for key, value in header.items() if key not in ("codec", "format")}
-    found.pop("shapes", None)
-    if found != CODECS[codec].parameters:
-        known = f"known here is {dict(CODECS[codec].parameters)}"
-        raise DeltaInvalid("form", f"{file} has {codec} with parameters {found}, {known}")
-    return codec
-
-
-def _shapes(reader: Reader, codec: Codec) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors by name, sorted, once every part of each is there as it must be."""
-    file = reader.path.name
-    names: dict[str, set[str]] = {}
-    for stored in reader.names:
-        part, _, name = stored.partition("/")
-        dtype = reader.dtype(stored)
-        if part not in codec.parts or dtype_name(codec.parts[part]) != dtype:
-            what = f"{file} has {stored!r} of {dtype}, which is no part of a delta"
-            raise DeltaInvalid("form", what)
-        names.setdefault(name, set()).add(part)
-    for name, parts in names.items():
-        if lacking := set(codec.parts) - parts:
-            raise DeltaInvalid("form", f"{file} lacks {min(lacking)} of {name!r}")
-    if codec.elementwise:
-        (part,) = codec.parts
-        return {name: reader.shape(f"{part}/{name}") for name in sorted(names)}
-    said = (reader.header or {}).get("shapes")
-    if not isinstance(said, dict) or said.keys() != names.keys():
-        raise DeltaInvalid("form", f"{file} does not say the shape of each of its tensors")
-    shapes = {name: _shape(file, name, said[name]) for name in sorted(names)}
-    for name, shape in shapes.items():
-        for part, length in codec.lengths(math.prod(shape)).items():
-            if reader.shape(f"{part}/{name}") != (length,):
-                what = f"{file} has {part} of {name!r} of another length than {list(shape)} needs"
-                raise DeltaInvalid("form", what)
-    return shapes
-
-
-def _shape(file: str, name: str, said: object) -> tuple[int, ...]:
-    sizes = said if isinstance(said, list) else [None]
-    whole = all(type(size) is int and size >= 0 for size in sizes)
-    if whole and math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENTS:
-        return tuple(sizes)
-    raise DeltaInvalid("form", f"{file} says {said!r} for the shape of {name!r}")
-
-
-def _compare(path: Path, found: Shapes, expected: Shapes) -> None:
-    if lacking := sorted(expected.keys() - found.keys()):
-        what = f"{path.name} lacks {len(lacking)} of the model's tensors, first {lacking[0]!r}"
-        raise DeltaInvalid("form", what)
-    if foreign := sorted(found.keys() - expected.keys()):
-        what = f"{path.name} has {len(foreign)} foreign tensors, first {foreign[0]!r}"
-        raise DeltaInvalid("form", what)
-    for name in sorted(expected):
-        if found[name] != expected[name]:
-            raise DeltaInvalid(
-                "form",
-                f"{path.name} has {name!r} of shape {list(found[name])}, "
-                f"the model has {list(expected[name])}",
-            )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from outer.packing import max_abs, pieces
+from outer.values import max_abs, pieces
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-PIECE = 1 << 16  # elements worked on at a time: temporaries stay small and in the cache
-DEVICE_PIECE = 1 << 22  # the same on an accelerator, where each operation costs a launch
+from outer.blockwise import Blockwise
+from outer.values import check_range, from_bf16, max_abs, nearest_bf16, pieces
+from outer.topk import TopK
 
 Parts = dict[str, Tensor]
-
-
-class OutOfRange(Exception):
-    """Values that a codec cannot hold. peak: the largest magnitude, or NaN."""
-
-    def __init__(self, peak: float) -> None:
-        super().__init__(f"largest magnitude {peak}")
-        self.peak = peak
 
 
 class Codec(Protocol):
@@ -33,6 +26,7 @@ class Codec(Protocol):
     parameters: what a file's header says besides the codec's name; another value is another codec.
     parts: the dtype of each part.
     elementwise: its one part has a number for each element and is stored in the tensor's shape.
+    lossless: what is decoded is what was packed, to the bit.
     """
 
     @property
@@ -43,6 +37,9 @@ class Codec(Protocol):
 
     @property
     def elementwise(self) -> bool: ...
+
+    @property
+    def lossless(self) -> bool: ...
 
     def lengths(self, num_elements: int) -> dict[str, int]:
         """How many numbers each part has for so many elements. A piece of PIECE elements, or a
@@ -64,13 +61,13 @@ class Fp32:
 
     parameters: Mapping[str, int] = {}
     parts: Mapping[str, torch.dtype] = {"values": torch.float32}
-    elementwise = True
+    elementwise = lossless = True
 
     def lengths(self, num_elements: int) -> dict[str, int]:
         return {"values": num_elements}
 
     def pack(self, values: Tensor) -> Parts:
-        _check_range(max_abs(values), torch.finfo(torch.float32).max)
+        check_range(max_abs(values), torch.finfo(torch.float32).max)
         return {"values": values}
 
     def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
@@ -85,29 +82,27 @@ class Bf16:
 
     parameters: Mapping[str, int] = {}
     parts: Mapping[str, torch.dtype] = {"values": torch.bfloat16}
-    elementwise = True
+    elementwise, lossless = True, False
     largest = float.fromhex("0x1.fefffep+127")  # the next fp32 ties to even: to infinity
 
     def lengths(self, num_elements: int) -> dict[str, int]:
         return {"values": num_elements}
 
     def pack(self, values: Tensor) -> Parts:
-        _check_range(max_abs(values), self.largest)
-        bits = values.view(torch.int32)
-        rounded = bits >> 16
-        rounded &= 1  # a tie goes up only from an odd upper half
-        rounded += 0x7FFF
-        rounded += bits
-        rounded >>= 16
-        return {"values": rounded.to(torch.int16).view(torch.bfloat16)}
+        check_range(max_abs(values), self.largest)
+        return {"values": nearest_bf16(values).view(torch.bfloat16)}
 
     def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
-        bits = out.view(torch.int32)
-        bits.copy_(parts["values"].view(torch.int16))
-        bits <<= 16
+        from_bf16(parts["values"], out)
 
 
-CODECS: dict[str, Codec] = {"fp32": Fp32(), "bf16": Bf16()}
+CODECS: dict[str, Codec] = {
+    "fp32": Fp32(),
+    "bf16": Bf16(),
+    "int8": Blockwise(8),
+    "4-bit": Blockwise(4),
+    "top-k": TopK(),
+}
 
 
 def pack_pieces(codec: Codec, tensor: Tensor) -> Iterator[tuple[Tensor, Parts]]:
@@ -142,20 +137,3 @@ def unpack(codec: Codec, parts: Mapping[str, Tensor], out: Tensor) -> Tensor:
             starts[part] += length
         codec.unpack(share, piece)
     return out
-
-
-def pieces(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The elements in flat pieces, views where the tensor is contiguous; none of no elements."""
-    size = PIECE if tensor.device.type == "cpu" else DEVICE_PIECE
-    return torch.split(tensor.detach().reshape(-1), size) if tensor.numel() else ()
-
-
-def max_abs(tensor: Tensor) -> float:
-    """The largest magnitude, 0.0 of no elements; NaN where there is one."""
-    peaks = [piece.abs().max() for piece in pieces(tensor)]
-    return float(torch.stack(peaks).max()) if peaks else 0.0
-
-
-def _check_range(peak: float, largest: float) -> None:
-    if not peak <= largest:  # NaN is not
-        raise OutOfRange(peak)

@@ -12,6 +12,7 @@ from safetensors import safe_open
 
 from outer import codecs
 from outer.packing import CODECS, pack, unpack
+from outer.values import PIECE
 
 
 def from_bits(*bits: int) -> torch.Tensor:
@@ -67,7 +68,7 @@ def test_bf16_rounds_any_finite_bits_as_the_independent_rule_says(bits: list[int
 
 
 def test_bf16_rounds_alike_in_every_piece_of_a_large_tensor() -> None:
-    words = np.random.default_rng(3).integers(0, 0x7F000000, 150_001, dtype=np.uint32)
+    words = np.random.default_rng(3).integers(0, 0x7F000000, 2 * PIECE + 77, dtype=np.uint32)
     tensor = torch.from_numpy(words.view(np.float32).copy())
     assert np.array_equal(bits_of(through("bf16", tensor)), bf16_by_float64(tensor))
 
