@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE = 1 << 16  # elements: seven arrays of fp32 pieces fit into 2 MiB of cache
+PIECE = 1 << 18  # elements: few calls, and what is computed is hashed while it is near
 _RUNS = 4  # a thread takes so many runs of pieces in turn: who is done first takes more
 Array = NDArray[np.float32]
 T = TypeVar("T")
