@@ -1,7 +1,9 @@
 """One trainer's copy of the model: local parameters, anchor P, and the version (θ, m) it is on.
 
-What each operation does to them is the anchor rule of `outer.pseudo_gradient`. θ and m are on the
-CPU, where the outer step gives the same bits at every site; local and P are where training is.
+What each operation does to them is the anchor rule of `outer.pseudo_gradient`. θ, m and P are on
+the CPU, where the outer step gives the same bits at every site; local is where training is. What a
+trainer stands still for (`cut`, `fold`) is apart from what may run beside training, on another
+thread (`encode`, `step`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from eventlog.errors import AtollError
 from outer import codecs
 from outer.codecs import Norms
 from outer.merge import apply_update
-from outer.pseudo_gradient import Anchor
+from outer.pseudo_gradient import Anchor, Progress
 from outer.versions import digest, load_parameters, load_snapshot
 from sitehub.corpus import Corpus
 from sitehub.evaluate import Evaluation, evaluate
@@ -51,7 +53,7 @@ class Replica:
         self._version: int | None = None
         self._theta: Parameters = {}
         self._momentum: Parameters = {}
-        self._anchor = Anchor(self._local)
+        self._anchor = Anchor({})
 
     @property
     def version(self) -> int:
@@ -75,6 +77,7 @@ class Replica:
         check_fits(self._model, theta)
         self._theta, self._momentum, self._version = theta, momentum, version
         self._anchor.restart(self._local, theta)
+        self._anchor.reserve(self._local)
         return digest(theta)
 
     def train(
@@ -84,24 +87,28 @@ class Replica:
         self._check_loaded()
         return self.loop.train_block(block, progress, on_step)
 
-    def publish(self, path: Path, codec: str) -> Norms:
-        """Write P − local, then P ← local; the delta's norms. Raises NonFinite, FileTrouble."""
+    def cut(self) -> Progress:
+        """P ← local; the progress until here, to be encoded before the next `step`."""
         self._check_loaded()
-        delta = self._anchor.delta(self._local)
-        try:
-            codecs.encode(delta, codec, path)
-        except OSError as error:  # a full disk is no reason to lose what was trained
-            raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
-        norms = codecs.measure(delta)
-        self._anchor.publish(self._local)
-        return norms
+        return self._anchor.publish(self._local)
 
-    def apply(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file: θ, m ← next, then re-anchor; the digest of θ.
-        Raises DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
+    def encode(self, progress: Progress, path: Path, codec: str) -> Norms:
+        """Write what was cut; its norms. May run beside training. Raises NonFinite, FileTrouble;
+        what was cut is no longer counted then, so the incarnation has to end."""
+        try:
+            codecs.encode(progress, codec, path)
+        except OSError as error:
+            raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
+        return codecs.measure(progress)
+
+    def step(self, version: int, path: Path) -> str:
+        """Take the outer step of an update file: θ, m ← next; the digest of θ. May run beside
+        training, with `fold` to follow and nothing else of this class between the two. Raises
+        DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
         if version != self.version + 1:
             raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
         _check_there(path)
+        self._anchor.keep()
         apply_update(
             self._theta,
             self._momentum,
@@ -109,9 +116,12 @@ class Replica:
             lr=self._outer.lr,
             momentum_coefficient=self._outer.momentum,
         )
-        self._version = version
-        self._anchor.rebase(self._local, self._theta)
         return digest(self._theta)
+
+    def fold(self, version: int) -> None:
+        """After its `step`, between two steps of training: local ← θ + (local − P), P is θ."""
+        self._anchor.rebase(self._local, self._theta)
+        self._version = version
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is, and
