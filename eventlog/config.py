@@ -73,7 +73,8 @@ class Outer(Section):
     delta_codec: Literal["fp32", "bf16"] = "bf16"  # sites to coordinator
     update_codec: Literal["fp32", "bf16"] = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
-    overlap: Literal["none"] = "none"
+    # "delayed": a site trains on while its delta is on its way, and folds the version in later
+    overlap: Literal["none", "delayed"] = "none"
 
 
 class Rounds(Section):

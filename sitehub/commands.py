@@ -45,11 +45,29 @@ class Trainer:
         if command["do"] == "train":
             return self._do_train(command)
         with self.stall.of("blocked"):
-            if command["do"] not in ("apply", "wake"):
+            if command["do"] != "wake":
                 self._beside.wait()  # whoever reads P or θ finds them whole
             method = getattr(self, f"_do_{command['do']}")
             answer: Message | None = method(command)
             return answer
+
+    def apply(self, command: Message) -> None:
+        """The next version is computed beside training, and folded in between two steps. May be
+        called on any thread; the answer comes later."""
+
+        def step() -> Rest:
+            begun, version = time.perf_counter(), command["version"]
+            digest = self._replica.step(version, self._path(command))
+            took = _since(begun)
+
+            def fold() -> None:
+                self._replica.fold(version)
+                answer = {"version": version, "digest": digest, "seconds": took}
+                self._say({"did": "apply", **answer, "stall": self.stall.take()})
+
+            return fold
+
+        self._beside.start(self._said(command, step))
 
     def _do_wake(self, _: Message) -> None:
         self._beside.finish()
@@ -61,6 +79,8 @@ class Trainer:
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_train(self, command: Message) -> Message:
+        with self.stall.of("blocked"):
+            self._beside.finish()
         loop = self._replica.loop
         progress = (command["progress_from"], command["progress_to"])
         result = self._replica.train(command["block"], progress, self._report)
@@ -100,23 +120,6 @@ class Trainer:
             )
 
         self._beside.start(self._said(command, encode))
-
-    def _do_apply(self, command: Message) -> None:
-        """The next version is computed beside training, and folded in between two steps."""
-
-        def step() -> Rest:
-            begun, version = time.perf_counter(), command["version"]
-            digest = self._replica.step(version, self._path(command))
-            took = _since(begun)
-
-            def fold() -> None:
-                self._replica.fold(version)
-                answer = {"version": version, "digest": digest, "seconds": took}
-                self._say({"did": "apply", **answer, "stall": self.stall.take()})
-
-            return fold
-
-        self._beside.start(self._said(command, step))
 
     def _said(self, command: Message, job: Callable[[], Rest | None]) -> Callable[[], Rest | None]:
         """A job whose failure is the answer to its command."""

@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{arguments.socket}: no hub listens there: {error.strerror}", file=sys.stderr)
         return EXIT_HUB_GONE
-    commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sock, commands), daemon=True).start()
+    inbox = _Inbox()
+    threading.Thread(target=_listen, args=(sock, inbox), daemon=True).start()
     speaking = threading.Lock()  # two threads answer
 
     def say(message: Message) -> None:
@@ -68,12 +68,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(EXIT_BROKEN)
 
     try:
-        trainer = _prepare(arguments, say, lambda: commands.put({"do": "wake"}), broken)
+        trainer = _prepare(arguments, say, inbox.wake, broken)
     except (AtollError, OSError, ValueError) as error:
         traceback.print_exc()
         say({"say": "failed", "error": one_line(error)})
         return EXIT_INVALID
-    return _serve(trainer, commands, say)
+    inbox.trainer = trainer
+    return _serve(trainer, inbox.commands, say)
+
+
+class _Inbox:
+    """Commands in the order they came, but for those that do not wait for the training."""
+
+    def __init__(self) -> None:
+        self.commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.trainer: Trainer | None = None
+
+    def put(self, command: Message) -> None:
+        if command.get("do") == "apply" and self.trainer is not None:
+            self.trainer.apply(command)
+        else:
+            self.commands.put(command)
+
+    def wake(self) -> None:
+        self.commands.put({"do": "wake"})
 
 
 def _serve(
@@ -130,11 +148,11 @@ def _prepare(
     return trainer
 
 
-def _listen(sock: socket.socket, commands: queue.SimpleQueue[Message]) -> None:
+def _listen(sock: socket.socket, inbox: _Inbox) -> None:
     """Queue commands until `exit`. Without its hub a trainer's work belongs to nobody."""
     try:
         while (message := read_message(sock)) is not None:
-            commands.put(message)
+            inbox.put(message)
             if message.get("do") == "exit":
                 return
     except (OSError, WireInvalid) as error:
