@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventlog.events import BlockCompleted, VersionApplied
-from leases.progress import share_done
+from leases.progress import share_done, share_merged
 from leases.rows import Block
 from leases.states import TRAINED, TRAINING
 from sitehub import delivery
@@ -52,7 +52,9 @@ def exchange(hub: HubState, now: float) -> list[Action]:
         return []  # that comes first
     trainer.beside = "apply"
     trainer.num_beside += 1
-    return [Tell({"do": "apply", "version": row.version, "path": row.update_blob})]
+    progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
+    command = {"do": "apply", "version": row.version, "path": row.update_blob}
+    return [Tell({**command, "progress": progress})]
 
 
 def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:

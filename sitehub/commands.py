@@ -51,13 +51,22 @@ class Trainer:
             answer: Message | None = method(command)
             return answer
 
+    def settle(self, command: Message) -> None:
+        """A delta is decided; after whatever is encoded now. May be called on any thread."""
+
+        def settle() -> None:
+            self._replica.settle(command["label"], merged=command["merged"])
+            self._say({"did": "settle", "label": command["label"]})
+
+        self._beside.start(self._said(command, settle))
+
     def apply(self, command: Message) -> None:
         """The next version is computed beside training, and folded in between two steps. May be
         called on any thread; the answer comes later."""
 
         def step() -> Rest:
             begun, version = time.perf_counter(), command["version"]
-            digest = self._replica.step(version, self._path(command))
+            digest = self._replica.step(version, self._path(command), command["progress"])
             took = _since(begun)
 
             def fold() -> None:
@@ -99,13 +108,13 @@ class Trainer:
 
     def _do_publish(self, command: Message) -> None:
         """Training goes on as soon as P is moved; the delta is written beside it."""
-        progress = self._replica.cut()
+        progress, label = self._replica.cut(), command["label"]
         self._say({"say": "cut", "path": command["path"]})
 
         def encode() -> None:
             begun = time.perf_counter()
             path, codec = self._path(command), command["codec"]
-            norms = self._replica.encode(progress, path, codec)
+            norms = self._replica.encode(label, progress, path, codec)
             self._say(
                 {
                     "did": "publish",
@@ -114,6 +123,8 @@ class Trainer:
                     "codec": codec,
                     "norm": norms.norm,
                     "max_abs": norms.max_abs,
+                    "label": label,
+                    "pending": label in self._replica.feedback.pending,
                     "num_bytes": path.stat().st_size,
                     "seconds": _since(begun),
                 }

@@ -8,6 +8,7 @@ from eventlog.config import MAX_BLOCKS_PER_ROUND
 from eventlog.events import BlockStarted, DeltaBlock, DeltaPublished
 from leases.rows import Block
 from leases.states import LEASED, TRAINED, TRAINING
+from sitehub import settling
 from sitehub.actions import Action, Drop, Store
 from sitehub.state import HubState, Publication, key_of
 
@@ -113,21 +114,29 @@ def note_decision(hub: HubState, now: float) -> None:
 
 def cut(hub: HubState, held: list[Block], version: int) -> dict[str, Any]:
     """Begin a publication; the command that cuts the delta from the trainer's progress."""
+    assert hub.incarnation is not None
     hub.num_published += 1
+    blocks = _trained(hub, held)
     hub.publication = Publication(
-        blocks=_trained(hub, held),
+        blocks=blocks,
         base_version=version,
         name=f"delta-{hub.num_published}",
+        label=settling.label_of(hub.incarnation[0], blocks),
         last=hub.leaving is not None,
     )
     codec = hub.view.config().outer.delta_codec
-    return {"do": "publish", "path": hub.publication.name, "codec": codec}
+    if hub.publication.last and codec not in settling.LOSSLESS_ENOUGH:
+        codec = "bf16"
+    one = hub.publication
+    return {"do": "publish", "path": one.name, "codec": codec, "label": one.label}
 
 
 def on_cut(hub: HubState, answer: dict[str, Any]) -> None:
     """The trainer has written the delta; its progress now counts from there."""
     one = hub.publication
     hub.spent("encode", float(answer["seconds"]))
+    if answer.get("pending"):
+        hub.unsettled.append(answer["label"])
     if one is None or one.name != answer["path"]:
         hub.unneeded.append(answer["path"])  # its blocks were taken back meanwhile
         return

@@ -14,7 +14,7 @@ from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
-from sitehub import boundary, delivery, door, watchdog
+from sitehub import boundary, delivery, door, settling, watchdog
 from sitehub.actions import Action, Append, Drop, Leave
 from sitehub.state import HubState, Leaving, TrainerState
 
@@ -49,6 +49,7 @@ class HubLogic:
     def on_ready(self, report: dict[str, Any]) -> None:
         """The trainer's model stands."""
         self.hub.trainer.ready, self.hub.trainer.starting = report, False
+        self.hub.unsettled = list(report.get("pending", ()))
 
     def on_progress(self, report: dict[str, Any]) -> None:
         """How far the trainer is, within a block."""
@@ -69,9 +70,11 @@ class HubLogic:
     def on_answer(self, answer: dict[str, Any], now: float) -> None:
         """The trainer has carried out its command, or says why it could not."""
         hub, did = self.hub, answer["did"]
+        if did == "settle" and "error" not in answer:
+            return
         if hub.trainer.beside == did:
             hub.trainer.beside = ""
-        else:
+        elif did != "settle":
             hub.trainer.busy = ""
         if "error" in answer:
             code = "unfit" if did == "publish" else "trainer"
@@ -155,7 +158,7 @@ class HubLogic:
         self._consider_leaving(one, held, now)
         found: list[Action] = []
         if hub.trainer.ready is not None:
-            found += boundary.exchange(hub, now)
+            found += boundary.exchange(hub, now) + settling.settle(hub)
         if hub.trainer.ready is not None and not hub.trainer.busy:
             found += boundary.next_command(hub, held, now)
         if not hub.departing:

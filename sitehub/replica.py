@@ -17,11 +17,12 @@ import torch
 
 from eventlog.config import Outer
 from eventlog.errors import AtollError
-from outer import codecs
-from outer.codecs import Norms
+from outer.feedback import Feedback
 from outer.merge import apply_update
+from outer.norms import Norms
 from outer.pseudo_gradient import Anchor, Progress
-from outer.versions import digest, load_parameters, load_snapshot
+from outer.schedule import rule_of
+from outer.versions import digest, load_parameters, load_version
 from sitehub.corpus import Corpus
 from sitehub.evaluate import Evaluation, evaluate
 from sitehub.model import Parameters, check_fits, load_into, parameters_of
@@ -46,14 +47,22 @@ class Replica:
     nothing; after any other error the replica is not to be used."""
 
     def __init__(
-        self, model: PreTrainedModel, corpus: Corpus, outer: Outer, loop: InnerLoop
+        self,
+        model: PreTrainedModel,
+        corpus: Corpus,
+        outer: Outer,
+        loop: InnerLoop,
+        residual: Path,
     ) -> None:
+        """`residual`: the folder of what encoding has lost so far (`outer.feedback`)."""
         self.loop, self._model, self._corpus, self._outer = loop, model, corpus, outer
         self._local = parameters_of(model)
         self._version: int | None = None
         self._theta: Parameters = {}
         self._momentum: Parameters = {}
         self._anchor = Anchor({})
+        shapes = {name: tuple(value.shape) for name, value in self._local.items()}
+        self.feedback = Feedback(residual, shapes)
 
     @property
     def version(self) -> int:
@@ -67,10 +76,9 @@ class Replica:
         FileTrouble."""
         _check_there(path)
         if kind == "snapshot":
-            state = load_snapshot(path)
-            if state.version != version:
-                raise NotLoaded(f"{path.name} is version {state.version}, not {version}")
-            theta, momentum = state.parameters, state.momentum
+            stored, theta, momentum = load_version(path)
+            if stored != version:
+                raise NotLoaded(f"{path.name} is version {stored}, not {version}")
         else:
             theta = load_parameters(path)
             momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
@@ -92,31 +100,36 @@ class Replica:
         self._check_loaded()
         return self._anchor.publish(self._local)
 
-    def encode(self, progress: Progress, path: Path, codec: str) -> Norms:
-        """Write what was cut; its norms. May run beside training. Raises NonFinite, FileTrouble;
-        what was cut is no longer counted then, so the incarnation has to end."""
+    def encode(self, label: str, progress: Progress, path: Path, codec: str) -> Norms:
+        """Write what was cut, and what encoding lost before; the norms of what is written. May run
+        beside training. Raises NonFinite, FileTrouble; what was cut is no longer counted then, so
+        the incarnation has to end."""
+        device = next(iter(self._local.values())).device
+        tensors = ((name, tensor.to(device)) for name, tensor in progress.items())
         try:
-            codecs.encode(progress, codec, path)
+            return self.feedback.encode(label, tensors, codec, path)
         except OSError as error:
             raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
-        return codecs.measure(progress)
 
-    def step(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file: θ, m ← next; the digest of θ. May run beside
-        training, with `fold` to follow and nothing else of this class between the two. Raises
-        DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
+    def settle(self, label: str, *, merged: bool) -> None:
+        """The log has decided about a delta: what its encoding lost counts from here on, or never.
+        On the thread of `encode`. Raises FileTrouble."""
+        try:
+            self.feedback.settle(label, merged=merged)
+        except OSError as error:
+            raise FileTrouble(f"the residual cannot be written: {error.strerror}") from error
+
+    def step(self, version: int, path: Path, progress: float) -> str:
+        """Take the outer step of an update file, which brings the run to `progress` in [0, 1]:
+        θ, m ← next; the digest of θ. May run beside training, with `fold` to follow and nothing
+        else of this class between the two. Raises DeltaInvalid, FileTrouble, and NotLoaded where
+        `version` is not the next one."""
         if version != self.version + 1:
             raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
         _check_there(path)
         self._anchor.keep()
-        apply_update(
-            self._theta,
-            self._momentum,
-            path,
-            lr=self._outer.lr,
-            momentum_coefficient=self._outer.momentum,
-        )
-        return digest(self._theta)
+        rule = rule_of(self._outer, progress)
+        return apply_update(self._theta, self._momentum, path, rule)
 
     def fold(self, version: int) -> None:
         """After its `step`, between two steps of training: local ← θ + (local − P), P is θ."""

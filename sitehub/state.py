@@ -24,6 +24,7 @@ class Publication:
     blocks: list[Block]
     base_version: int
     name: str  # of its file in the work folder
+    label: str  # see `sitehub.settling`
     last: bool  # the site departs after it
     codec: str = ""  # '' until the trainer has written it
     norm: float = 0.0
@@ -107,6 +108,7 @@ class HubState:
     unneeded: list[str] = field(default_factory=list)  # files of it that can go
     fetching: dict[str, float] = field(default_factory=dict)  # blob: since when
     storing: bool = False
+    unsettled: list[str] = field(default_factory=list)  # labels of deltas that lost something
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
     stall_s: float = 0.0  # likewise
     delivered_at: float | None = None  # when a delta was announced that is not decided yet

@@ -85,8 +85,9 @@ class _Inbox:
         self.trainer: Trainer | None = None
 
     def put(self, command: Message) -> None:
-        if command.get("do") == "apply" and self.trainer is not None:
-            self.trainer.apply(command)
+        does = command.get("do")
+        if self.trainer is not None and does in ("apply", "settle"):
+            (self.trainer.apply if does == "apply" else self.trainer.settle)(command)
         else:
             self.commands.put(command)
 
@@ -132,7 +133,9 @@ def _prepare(
     loop = InnerLoop(model, corpus, config.inner, shape.block_sequences)
     arguments.dir.mkdir(parents=True, exist_ok=True)
     found = self_test().operations
-    replica = Replica(model, corpus, config.outer, loop)
+    replica = Replica(model, corpus, config.outer, loop, arguments.dir / "residual")
+    if replica.feedback.notice:
+        print(replica.feedback.notice, file=sys.stderr, flush=True)
     trainer = Trainer(replica, say, arguments.dir, wake, broken)
     say(
         {
@@ -143,6 +146,7 @@ def _prepare(
             "arithmetic": {name: found[name] for name in SITE_OPERATIONS},
             "manifest_digest": corpus.manifest_digest,
             "threads": arguments.threads,
+            "pending": list(replica.feedback.pending),
         }
     )
     return trainer

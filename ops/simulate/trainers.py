@@ -88,7 +88,7 @@ class SimHandover:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._manifest, self._sequence_tokens = shape.manifest_digest, shape.sequence_tokens
         self._block_sequences, self._num_sequences = shape.block_sequences, shape.num_sequences
-        self._replica = Rehearsal(self._bench.size, config.outer.lr, config.outer.momentum)
+        self._replica = Rehearsal(self._bench.size, config.outer)
         self._commands, self._jobs, self._left = asyncio.Queue(), asyncio.Queue(), []
         self._trains, self._stall = False, Stall(self._bench.loop.time)
         self._task = asyncio.create_task(self._serve(self._replica))
@@ -178,7 +178,7 @@ class SimHandover:
     async def _apply(self, replica: Rehearsal, command: Message) -> Callable[[], None]:
         version, took = command["version"], self._bench.exchange_s
         await self._takes(took)
-        digest = replica.step(version, self.folder / command["path"])
+        digest = replica.step(version, self.folder / command["path"], command["progress"])
 
         def fold() -> None:
             replica.fold(version)
