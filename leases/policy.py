@@ -241,7 +241,11 @@ def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[in
 
 
 def _grant_events(
-    one: Incarnation, share: list[tuple[int, int]], late: int | None, round_: int, ahead: bool
+    one: Incarnation,
+    share: list[tuple[int, int]],
+    late: int | None,
+    round_: int,
+    ahead: bool = False,
 ) -> list[LeaseGranted]:
     events: list[LeaseGranted] = []
     for epoch in sorted({epoch for epoch, _ in share}):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eventlog import phases
 from eventlog.events import BlockCompleted, VersionApplied
 from leases.progress import share_done, share_merged
 from leases.rows import Block
@@ -162,7 +163,7 @@ def on_version(hub: HubState, answer: dict[str, Any]) -> None:
     hub.trainer.version, hub.trainer.digest = answer["version"], answer["digest"]
     hub.unneeded += sorted(hub.files)  # it has read them
     hub.files.clear()
-    hub.spent("apply", float(answer["seconds"]))
+    hub.spent(phases.APPLY, float(answer["seconds"]))
     for kind, seconds in answer.get("stall", {}).items():
         hub.spent(kind, float(seconds))
         hub.stall_s += float(seconds)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eventlog.errors import AtollError
+from eventlog.phases import BLOCKED
 from sitehub.beside import Beside, Rest
 from sitehub.replica import Replica
 from sitehub.stall import Stall
@@ -44,7 +45,7 @@ class Trainer:
         """Raises AtollError where nothing was changed; anything else means a broken state."""
         if command["do"] == "train":
             return self._do_train(command)
-        with self.stall.of("blocked"):
+        with self.stall.of(BLOCKED):
             if command["do"] != "wake":
                 self._beside.wait()  # whoever reads P or θ finds them whole
             method = getattr(self, f"_do_{command['do']}")
@@ -88,7 +89,7 @@ class Trainer:
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_train(self, command: Message) -> Message:
-        with self.stall.of("blocked"):
+        with self.stall.of(BLOCKED):
             self._beside.finish()
         loop = self._replica.loop
         progress = (command["progress_from"], command["progress_to"])
@@ -170,7 +171,7 @@ class Trainer:
     def _report(self, meter: Meter) -> None:
         """After each step: fold in what is ready, and say how far training is, at most five times
         a second."""
-        with self.stall.of("blocked"):
+        with self.stall.of(BLOCKED):
             self._beside.finish()
         now = time.monotonic()
         if now - self._reported < _PROGRESS_S:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eventlog import phases
 from eventlog.config import MAX_BLOCKS_PER_ROUND
 from eventlog.events import BlockStarted, DeltaBlock, DeltaPublished
 from leases.rows import Block
@@ -108,7 +109,7 @@ def note_decision(hub: HubState, now: float) -> None:
     """How long our delta waited: for others, for the merge, for the log."""
     one = hub.publication
     if hub.delivered_at is not None and one is None and not _has_delivered(hub):
-        hub.spent("wait", now - hub.delivered_at)
+        hub.spent(phases.WAIT, now - hub.delivered_at)
         hub.delivered_at = None
 
 
@@ -134,7 +135,7 @@ def cut(hub: HubState, held: list[Block], version: int) -> dict[str, Any]:
 def on_cut(hub: HubState, answer: dict[str, Any]) -> None:
     """The trainer has written the delta; its progress now counts from there."""
     one = hub.publication
-    hub.spent("encode", float(answer["seconds"]))
+    hub.spent(phases.ENCODE, float(answer["seconds"]))
     if answer.get("pending"):
         hub.unsettled.append(answer["label"])
     if one is None or one.name != answer["path"]:
@@ -145,7 +146,7 @@ def on_cut(hub: HubState, answer: dict[str, Any]) -> None:
 
 def on_stored(hub: HubState, name: str, blob: str, num_bytes: int, seconds: float) -> None:
     hub.storing = False
-    hub.spent("upload", seconds)
+    hub.spent(phases.UPLOAD, seconds)
     one = hub.publication
     if one is not None and one.name == name:
         one.blob, one.num_bytes = blob, num_bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eventlog import phases
 from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
 from leases.rows import Block, Incarnation
@@ -111,7 +112,7 @@ class HubLogic:
     def on_fetched(self, blob: str, now: float) -> None:
         """A blob is in the work folder."""
         self.hub.files.add(blob)
-        self.hub.spent("download", now - self.hub.fetching.pop(blob))
+        self.hub.spent(phases.DOWNLOAD, now - self.hub.fetching.pop(blob))
 
     def on_missing(self, blob: str, reason: str) -> None:
         """A version we need is released: we are too far behind; start over as a joiner."""

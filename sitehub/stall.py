@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from eventlog import phases
+
 
 class Stall:
     """Seconds of one thread since they were asked for last: `blocked`, in work that is no training
@@ -13,7 +15,7 @@ class Stall:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._seconds = {"blocked": 0.0, "idle": 0.0}
+        self._seconds = dict.fromkeys(phases.STALL, 0.0)
         self._kind, self._since = "", 0.0
 
     @contextmanager
@@ -34,7 +36,7 @@ class Stall:
         if self._kind:
             self._count()
         found = self._seconds
-        self._seconds = {"blocked": 0.0, "idle": 0.0}
+        self._seconds = dict.fromkeys(phases.STALL, 0.0)
         return found
 
     def _count(self) -> None:

@@ -29,6 +29,7 @@ import torch
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError
 from eventlog.events import DataShape
+from eventlog.phases import IDLE
 from outer.arithmetic import SITE_OPERATIONS, self_test
 from sitehub import machine
 from sitehub.commands import Trainer, failure, one_line
@@ -99,7 +100,7 @@ def _serve(
     trainer: Trainer, commands: queue.SimpleQueue[Message], say: Callable[[Message], None]
 ) -> int:
     while True:
-        with trainer.stall.of("idle"):
+        with trainer.stall.of(IDLE):
             command = commands.get()
         if command.get("do") == "exit":
             return 0

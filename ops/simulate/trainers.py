@@ -19,6 +19,7 @@ from typing import Any
 
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
+from eventlog.phases import IDLE
 from ops.simulate.loop import VirtualLoop
 from outer.pseudo_gradient import Progress
 from sitehub.rehearsal import Harm, Rehearsal, arithmetic
@@ -141,7 +142,7 @@ class SimHandover:
             }
         )
         while True:
-            with self._stall.of("idle"):
+            with self._stall.of(IDLE):
                 command = await self._commands.get()
             answer = await getattr(self, f"_do_{command['do']}")(replica, command)
             if answer is not None:
