@@ -24,10 +24,10 @@ from eventlog.projector import Projection
 from leases import retention
 from leases.rows import Delta
 from leases.view import View
-from outer import recover
 from outer.codecs import DeltaInvalid
 from outer.facts import Facts, Verdict
 from outer.jobs import Jobs
+from outer.keeping import snapshot_due
 from outer.mending import Mending, reason
 from outer.workshop import Workshop
 
@@ -119,23 +119,12 @@ class Duties:
         return all(delta.token[0] in self.verdicts for delta in self._view.deltas("cut"))
 
     def _start_snapshot(self, version: int) -> None:
-        row = self._view.version(version)
-        if row is None or row.snapshot_blob is not None:
-            return
-        due = version % self._view.config().snapshots.every_versions == 0
-        stored = any(one.version == version for one in self.saved)
-        if (due or self._view.target_reached() or self._view.run().state == "stopping") and (
-            not stored
-        ):
+        if not any(one.version == version for one in self.saved) and snapshot_due(self._view):
             self._jobs.start(f"snapshot {version}", self._snapshot(version))
 
     async def _recover(self) -> None:
         self.merged = None
-        try:
-            await self.workshop.recover(self._view)
-        except (BlobMissing, BlobDamaged) as error:
-            blob, what = next(iter(retention.loaded(self._view.db).items()))
-            raise recover.StateLost(self._view, blob, what, error) from error
+        await self.workshop.recover(self._view, self.say)
 
     async def _judge(self, seq: int) -> None:
         delta = self._open(seq)

@@ -178,7 +178,7 @@ async def test_what_is_lost_is_named_where_recovery_begins(tmp_path: Path) -> No
     initial = world.view.run().parameters_blob
     await world.blobs.release([initial])
     shop = Workshop(world.blobs, tmp_path / "another-machine")
-    with pytest.raises(BlobMissing):
+    with pytest.raises(StateLost, match=r"lost is the initial parameters .*this run cannot go on"):
         await shop.recover(world.view)
     duties = world.coordinator("heir")._duties
     duties.projection, duties._view = world.projection, world.view
