@@ -242,7 +242,7 @@ async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delt
         whole = (
             f"the snapshot of version {snapshot.version}" if snapshot else "the initial parameters"
         )
-        left = f"without it the newest whole state is {whole}, and no run goes on from there"
+        left = f"without it the newest whole state is {whole}, and this run cannot go on"
         raise StateLost(row.version, delta.blob, what, left) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from eventlog import phases
 from eventlog.events import BlockCompleted, VersionApplied
 from leases.progress import share_done, share_merged
-from leases.rows import Block
+from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
 from sitehub import delivery
 from sitehub.actions import Action, Fetch, Tell
