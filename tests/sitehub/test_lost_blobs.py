@@ -97,7 +97,7 @@ def test_a_blob_that_comes_back_is_taken_before_a_snapshot_that_cannot_be_had_ei
     desk.gone = frozenset({SNAPSHOT})
     desk.hub.publication = None
     desk.watch(LEASE_S)
-    assert ["apply"] == [one["do"] for one in desk.told if one.get("path") == UPDATE]
+    assert [one["do"] for one in desk.told if one.get("path") == UPDATE] == ["apply"]
 
 
 def test_undelivered_progress_stays_on_top_of_a_snapshot(tmp_path: Path) -> None:
