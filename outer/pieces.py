@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE = 1 << 18  # elements: few calls, and what is computed is hashed while it is near
+from outer.values import DEVICE_PIECE, PIECE
+
 _RUNS = 4  # a thread takes so many runs of pieces in turn: who is done first takes more
 Array = NDArray[np.float32]
 T = TypeVar("T")
@@ -27,11 +28,16 @@ def flat(tensor: Tensor) -> Array:
     return row
 
 
-def over_pieces(num_elements: int, work: Callable[[slice], T]) -> list[T]:
-    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises."""
-    pieces = [slice(i, min(i + PIECE, num_elements)) for i in range(0, num_elements, PIECE)]
+def over_pieces(
+    num_elements: int, work: Callable[[slice], T], device: torch.device | None = None
+) -> list[T]:
+    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises.
+    `device`: where the values are; on an accelerator pieces are larger, for one thread."""
+    on_cpu = device is None or device.type == "cpu"
+    size = PIECE if on_cpu else DEVICE_PIECE
+    pieces = [slice(i, min(i + size, num_elements)) for i in range(0, num_elements, size)]
     num_threads = min(torch.get_num_threads(), len(pieces))
-    if num_threads < 2:
+    if num_threads < 2 or not on_cpu:
         return [work(piece) for piece in pieces]
     size = -(-len(pieces) // (_RUNS * num_threads))
     runs = [pieces[i : i + size] for i in range(0, len(pieces), size)]
