@@ -27,7 +27,7 @@ class Connection:
         self.url, self.name = url, name
         urls = [part.strip() for part in url.split(",")]
         self.control = Link(urls, name)
-        self._bulk = [Link(urls, f"{name}-bulk{number}") for number in range(NUM_BULK)]
+        self._bulk = [Link(urls, f"{name}-bulk{number}", bulk=True) for number in range(NUM_BULK)]
         self.server_id = ""
 
     @property

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,8 @@ import nats.errors
 from nats.aio.client import Client
 
 from broker.errors import LinkDown
+from broker.messages import Message, Outgoing
+from broker.wire import LARGE_BYTES, Wire
 
 PING_S = 10
 MAX_PINGS = 2
@@ -29,30 +31,6 @@ PENDING_BYTES = 16 << 20  # more than twice the largest message
 _HEAD_BYTES = 1024  # more than subject, reply subject and headers of a message of ours
 _CLOSE_S = 2.0
 _CONNECT_TRIES = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
-
-    subject: str
-    reply: str
-    headers: Mapping[str, str]
-    data: bytes
-
-    @property
-    def status(self) -> str:
-        return self.headers.get("Status", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message to publish."""
-
-    subject: str
-    data: bytes = b""
-    headers: Mapping[str, str] | None = None
-    reply: str = ""
 
 
 class _Client(Client):
@@ -86,14 +64,17 @@ class Session:
         self._sending: set[asyncio.Task[None]] = set()
         self._on_end: set[Callable[[], None]] = set()
         self._subscriptions: set[Any] = set()
+        self._wire: Wire | None = None
 
     @classmethod
-    async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
-        """Connect. Raises LinkDown."""
+    async def open(
+        cls, urls: Sequence[str], name: str, timeout_s: float, *, bulk: bool = False
+    ) -> Session:
+        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown."""
         session = cls()
         # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
         # swallow the cancellation of whoever awaits it.
-        connecting = asyncio.ensure_future(session._connect(urls, name))
+        connecting = asyncio.ensure_future(session._connect(urls, name, bulk))
         try:
             await asyncio.wait({connecting}, timeout=timeout_s)
             if not connecting.done():
@@ -111,7 +92,7 @@ class Session:
 
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
-        if self._has_room(messages):
+        if self._wire is None and self._has_room(messages):
             return await self._publish(messages)  # does not wait: no cancellation comes in between
         # In a task of its own: a cancellation inside the client's publish can be swallowed there.
         task = asyncio.ensure_future(self._publish(messages))
@@ -178,7 +159,7 @@ class Session:
             await end_task(task)
         await asyncio.gather(*self._sending, return_exceptions=True)
 
-    async def _connect(self, urls: Sequence[str], name: str) -> None:
+    async def _connect(self, urls: Sequence[str], name: str, bulk: bool) -> None:
         async def on_error(error: Exception) -> None:
             self.problem = _words(error)
 
@@ -202,8 +183,12 @@ class Session:
         self.max_payload_bytes = int(self._client.max_payload)
         self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))
         self._inbox = str(self._client.new_inbox())
-        replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
+        replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._take_raw_reply)
         self._subscriptions.add(replies)
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        if bulk and writer is not None:  # a websocket has none, and stays with the client
+            await self._client.flush(FLUSH_S)  # nothing of ours is under way at the change
+            self._wire = Wire(writer, replies._id, self._take_reply)
 
     def _has_room(self, messages: Sequence[Outgoing]) -> bool:
         """Whether the client takes messages without waiting."""
@@ -218,16 +203,22 @@ class Session:
                 raise LinkDown(self.problem)
             headers = dict(message.headers) if message.headers else None  # the client changes it
             try:
+                if self._wire is not None and len(message.data) >= LARGE_BYTES:
+                    await self._wire.send(message)
+                    continue
                 await self._client.publish(
                     message.subject, message.data, reply=message.reply, headers=headers
                 )
             except (nats.errors.Error, OSError) as error:
                 raise LinkDown(str(error) or type(error).__name__) from error
 
-    async def _take_reply(self, raw: Any) -> None:
-        future = self._waiting.get(str(raw.subject).rpartition(".")[2])
+    async def _take_raw_reply(self, raw: Any) -> None:
+        self._take_reply(_message(raw))
+
+    def _take_reply(self, message: Message) -> None:
+        future = self._waiting.get(message.subject.rpartition(".")[2])
         if future is not None and not future.done():
-            future.set_result(_message(raw))
+            future.set_result(message)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
