@@ -1,13 +1,15 @@
 """`BlobStore` on JetStream: a stream of chunks beside the run's stream of events.
 
-Part p of a blob (a chunk's number, or "meta") is the one message of `atoll.<run>.blob.<digest>.<p>`.
-Every message expects its subject to be empty, so nothing is ever stored twice, also when a message
-whose answer was lost arrives later. Chunks travel over links of their own.
+Part p of a blob (a chunk's number, or "meta") is the one message of
+`atoll.<run>.blob.<digest>.<p>`. Every message expects its subject to be empty, so nothing is ever
+stored twice, also when one whose answer was lost arrives later. Chunks travel over links of their
+own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from broker.api import ask, parse, persist
@@ -129,9 +131,7 @@ class JetStreamBlobs(ChunkedBlobs):
         """(digest, part) of the stored messages that match, page by page."""
         found: set[tuple[str, str]] = set()
         while True:
-            page, total = await self._persist(
-                lambda offset=len(found): self._page(pattern, offset)  # type: ignore[misc]
-            )
+            page, total = await self._persist(partial(self._page, pattern, len(found)))
             found |= page
             if not page or len(found) >= total:
                 return found

@@ -30,7 +30,9 @@ class Wire(asyncio.BufferedProtocol):
         self._fields: list[bytes] = []  # of the message that is being read into `_large`
         self._got = self._size = 0
         transport = writer.transport
-        self._client = transport.get_protocol()
+        client = transport.get_protocol()
+        assert isinstance(client, asyncio.StreamReaderProtocol)
+        self._client = client
         transport.set_protocol(self)
 
     async def send(self, message: Outgoing) -> None:

@@ -17,9 +17,7 @@ class Pace:
     paid for, so that no stretch of time sees more than `bytes_per_s`. One for all transfers of a
     process, in both directions."""
 
-    def __init__(
-        self, bytes_per_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, bytes_per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         if not bytes_per_s > 0:
             raise ValueError(f"a cap of {bytes_per_s} bytes/s would let nothing through")
         self.bytes_per_s = bytes_per_s

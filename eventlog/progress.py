@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from eventlog.blobs import Progress
+from eventlog.blobs import BlobRef, BlobStore, Progress
 
 EVERY_S = 10.0  # between two lines; a transfer that is over sooner says nothing
 
@@ -31,6 +32,43 @@ def spoken(
         say(f"{what}: {_line(done, total, (done - first) / (now - began))}")
 
     return report
+
+
+class SpokenBlobs:
+    """A `BlobStore` that says how its long transfers go, each as a line for a person."""
+
+    def __init__(self, blobs: BlobStore, say: Callable[[str], None]) -> None:
+        self._blobs, self._say = blobs, say
+
+    async def put(self, source: Path, progress: Progress | None = None) -> BlobRef:
+        """See `BlobStore.put`."""
+        return await self._blobs.put(
+            source, progress or spoken(self._say, f"storing {source.name}")
+        )
+
+    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+        """See `BlobStore.get`."""
+        talk = progress or spoken(self._say, f"fetching blob {digest[:12]}")
+        await self._blobs.get(digest, target, talk)
+
+    async def has(self, digest: str) -> bool:
+        """See `BlobStore.has`."""
+        return await self._blobs.has(digest)
+
+    async def digests(self) -> list[str]:
+        """See `BlobStore.digests`."""
+        return await self._blobs.digests()
+
+    async def unfinished(self) -> dict[str, int]:
+        """See `BlobStore.unfinished`."""
+        return await self._blobs.unfinished()
+
+    async def release(self, digests: Iterable[str]) -> None:
+        """See `BlobStore.release`."""
+        await self._blobs.release(digests)
+
+    async def close(self) -> None:
+        await self._blobs.close()
 
 
 def _line(done: int, total: int, bytes_per_s: float) -> str:

@@ -1,10 +1,10 @@
 """Blobs in object storage that speaks S3, for centres that have it (atoll[s3]).
 
-Chunk i of a blob is the object `chunks/<digest>/<i>` under the run's prefix; its meta, written last,
-is `blobs/<digest>`. Objects are written whole or not at all, and always with the bytes that their
-name stands for, so writers do each other no harm. Region, endpoint and credentials come from the
-environment (AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...) or from the machine's role; they
-are in no configuration and in no log.
+Chunk i of a blob is the object `chunks/<digest>/<i>` under the run's prefix; its meta, written
+last, is `blobs/<digest>`. Objects are written whole or not at all, and always with the bytes that
+their name stands for, so writers do each other no harm. Region, endpoint and credentials come from
+the environment (AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...) or from the machine's role;
+they are in no configuration and in no log.
 """
 
 from __future__ import annotations

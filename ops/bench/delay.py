@@ -75,20 +75,21 @@ def _pass(source: socket.socket, target: socket.socket, delay_s: float) -> None:
 
 def rate(num_bytes: int) -> float:
     """Bytes per second that the proxy passes without delay, on one connection."""
-    with socket.create_server(("127.0.0.1", 0)) as sink:
-        with delayed(sink.getsockname()[1], 0.0) as port:
-            source = socket.create_connection(("127.0.0.1", port))
-            reader, _ = sink.accept()
-            buffer = bytearray(_PIECE_BYTES)
-            began = time.perf_counter()
-            sending = threading.Thread(target=_send, args=(source, num_bytes))
-            sending.start()
-            left = num_bytes
-            while left > 0 and (num := reader.recv_into(buffer)):
-                left -= num
-            took = time.perf_counter() - began
-            sending.join()
-            reader.close()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as sink,
+        delayed(sink.getsockname()[1], 0.0) as port,
+    ):
+        source = socket.create_connection(("127.0.0.1", port))
+        reader, _ = sink.accept()
+        buffer, left = bytearray(_PIECE_BYTES), num_bytes
+        began = time.perf_counter()
+        sending = threading.Thread(target=_send, args=(source, num_bytes))
+        sending.start()
+        while left > 0 and (num := reader.recv_into(buffer)):
+            left -= num
+        took = time.perf_counter() - began
+        sending.join()
+        reader.close()
     return (num_bytes - left) / took
 
 
