@@ -7,6 +7,7 @@ crash left is continued, and two processes that store the same blob at once do e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import threading
@@ -78,8 +79,11 @@ class DirBlobs:
 
     async def unfinished(self) -> dict[str, int]:
         """See `BlobStore.unfinished`: bytes so far."""
-        parts = [path for path in self._parts.iterdir() if is_digest(path.name)]
-        return {path.name: path.stat().st_size for path in sorted(parts)}
+        sizes = {}
+        for path in sorted(self._parts.iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # it was completed this very moment
+                sizes[path.name] = path.stat().st_size
+        return sizes
 
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
