@@ -50,7 +50,7 @@ async def test_a_site_whose_uploads_are_cut_ten_times_delivers_each_delta_once(
     assert len({delta.blob for _, delta in published}) == len(published)
     messages, last = own_broker.streams()[f"ATOLL_{fleet.run.upper()}_BLOBS"]
     assert messages == last, "no chunk was stored twice, none had to be removed"
-    await fleet.audit("--deep")
+    await fleet.audit()
 
 
 @pytest.mark.settings(*LARGE, "limits.transfer_s=6")
@@ -80,7 +80,7 @@ async def test_what_a_site_killed_in_the_middle_of_an_upload_leaves_is_swept(
         while orphan in await store.unfinished():
             await fleet.until(lambda _: True, "the removal")
     await fleet.finish()
-    await fleet.audit("--deep")
+    await fleet.audit()
 
 
 def _chunk(message: Published) -> bool:
