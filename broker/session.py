@@ -18,8 +18,10 @@ from typing import Any
 
 import nats.errors
 
-from broker.client import DirectClient, Ear, Message, Outgoing
+from broker.client import DirectClient, Ear
 from broker.errors import LinkDown
+from broker.messages import Message, Outgoing
+from broker.wire import LARGE_BYTES, Wire
 
 PING_S = 10
 MAX_PINGS = 2
@@ -44,14 +46,17 @@ class Session:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._on_end: set[Callable[[], None]] = set()
+        self._wire: Wire | None = None
 
     @classmethod
-    async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
-        """Connect. Raises LinkDown."""
+    async def open(
+        cls, urls: Sequence[str], name: str, timeout_s: float, *, bulk: bool = False
+    ) -> Session:
+        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown."""
         session = cls()
         # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
         # swallow the cancellation of whoever awaits it.
-        connecting = asyncio.ensure_future(session._connect(urls, name))
+        connecting = asyncio.ensure_future(session._connect(urls, name, bulk))
         try:
             await asyncio.wait({connecting}, timeout=timeout_s)
             if not connecting.done():
@@ -69,7 +74,7 @@ class Session:
 
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
-        if self._has_room(messages):
+        if self._wire is None and self._has_room(messages):
             return await self._publish(messages)  # does not wait: no cancellation comes in between
         # In a task of its own: a cancellation inside the client's publish can be swallowed there.
         task = asyncio.ensure_future(self._publish(messages))
@@ -132,7 +137,7 @@ class Session:
             await end_task(task)
         await asyncio.gather(*self._sending, return_exceptions=True)
 
-    async def _connect(self, urls: Sequence[str], name: str) -> None:
+    async def _connect(self, urls: Sequence[str], name: str, bulk: bool) -> None:
         async def on_error(error: Exception) -> None:
             self._note(error)
 
@@ -156,7 +161,11 @@ class Session:
         self.max_payload_bytes = int(self._client.max_payload)
         self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))
         self._inbox = str(self._client.new_inbox())
-        await self._subscribe(self._inbox, self._take_reply)
+        replies = await self._subscribe(self._inbox, self._take_reply)
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        if bulk and writer is not None:  # a websocket has none, and stays with the client
+            await self._client.flush(FLUSH_S)  # nothing of ours is under way at the change
+            self._wire = Wire(writer, replies._id, self._take_reply)
 
     async def _subscribe(self, inbox: str, take: Callable[[Message], None]) -> Any:
         return await self._client.subscribe(f"{inbox}.*", future=Ear(take, self._note))
@@ -175,7 +184,12 @@ class Session:
         if self.ended.is_set():
             raise LinkDown(self.problem)
         try:
-            await self._client.send(*messages)
+            if self._wire is None:
+                await self._client.send(*messages)
+            else:
+                for message in messages:
+                    large = len(message.data) >= LARGE_BYTES
+                    await (self._wire.send(message) if large else self._client.send(message))
         except (nats.errors.Error, OSError) as error:
             raise LinkDown(str(error) or type(error).__name__) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 
 def newest_snapshots(db: sqlite3.Connection) -> tuple[int | None, int | None]:
@@ -85,6 +86,19 @@ def still_released(db: sqlite3.Connection, blobs: set[str]) -> list[str]:
     """Those of the digests that no later event needs again, sorted."""
     sql = "SELECT 1 FROM released WHERE blob = ?"
     return [blob for blob in sorted(blobs) if db.execute(sql, (blob,)).fetchone()]
+
+
+def unnamed(db: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:
+    """Those of the digests that no event names, or names no more since their release, sorted."""
+    named = {
+        row[0]
+        for row in db.execute(
+            "SELECT parameters_blob FROM run UNION SELECT update_blob FROM versions "
+            "UNION SELECT snapshot_blob FROM versions WHERE snapshot_blob IS NOT NULL "
+            "UNION SELECT blob FROM deltas EXCEPT SELECT blob FROM released"
+        )
+    }
+    return sorted(set(blobs) - named)
 
 
 def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:

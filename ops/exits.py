@@ -51,6 +51,7 @@ CODES = {
     "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
+    "ExtraMissing": INVALID,
     "FileTrouble": INVALID,
     "ModelInvalid": INVALID,
     "NoBlobs": USAGE,

@@ -29,6 +29,7 @@ from outer.facts import Facts, Verdict
 from outer.jobs import Jobs
 from outer.keeping import snapshot_due
 from outer.mending import Mending, reason
+from outer.orphans import Orphans
 from outer.workshop import Workshop
 
 
@@ -47,6 +48,7 @@ class Duties:
     saved: list[SnapshotSaved] = field(default_factory=list)
     _unjudged: set[int] = field(default_factory=set)  # deltas without a verdict, nor under way
     _unreleased: set[str] = field(default_factory=set)  # released by the log, still to be removed
+    _orphans: Orphans = field(default_factory=Orphans)
     _mending: Mending = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,7 @@ class Duties:
     def resume(self) -> None:
         """Begin to lead: whoever led before may have died between saying and doing it."""
         self._unreleased = set(retention.released(self._view.db))
+        self._orphans = Orphans()  # its ticks are those of a term
         undecided = self._view.deltas("undecided", "cut")  # cut: by a predecessor
         self._unjudged = {delta.token[0] for delta in undecided} - self.verdicts.keys()
 
@@ -63,6 +66,7 @@ class Duties:
         event = entry.event
         if isinstance(event, BlobsReleased):
             self._unreleased.update(event.blobs)
+            self._orphans.forget(event.blobs)
         elif isinstance(event, DeltaPublished):
             self._unjudged.add(entry.record.sequence)
         elif isinstance(event, DeltaRefused):
@@ -86,7 +90,8 @@ class Duties:
         digests = None
         if ready and shop.digests is not None:
             digests = (shop.digests.parameters, shop.digests.momentum, shop.digests.residual)
-        return Facts(self.verdicts, self.merged, tuple(self.saved), digests, self.bad)
+        unnamed = self._orphans.ticks()
+        return Facts(self.verdicts, self.merged, tuple(self.saved), digests, self.bad, unnamed)
 
     def start(self) -> None:
         """Start whatever the folded state needs and is not under way."""
@@ -99,6 +104,8 @@ class Duties:
             return
         if self._unreleased:
             self._jobs.start("release", self._release())
+        if self._orphans.due(self._view):
+            self._jobs.start("orphans", self._orphans.look(self.workshop.blobs, self._view))
         for seq in list(self._unjudged):
             if f"verdict {seq}" not in self._jobs.tasks:  # else it failed a moment ago
                 self._unjudged.discard(seq)

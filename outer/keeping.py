@@ -7,6 +7,7 @@ from leases import retention
 from leases.agenda import of
 from leases.view import View
 from outer.facts import Facts
+from outer.orphans import longest_upload_ticks
 
 
 def snapshot_due(view: View) -> bool:
@@ -33,7 +34,7 @@ def saving(view: View, facts: Facts) -> list[Event]:
         for one in facts.saved
         if (row := view.version(one.version)) is not None and row.snapshot_blob is None
     ]
-    return fresh or releasing(view)
+    return fresh or releasing(view) or sweeping(view, facts)
 
 
 def releasing(view: View) -> list[Event]:
@@ -52,6 +53,24 @@ def releasing(view: View) -> list[Event]:
             blobs=tuple(blobs),
             reason=f"versions up to {horizon} are recovered from the snapshots of "
             f"{horizon} and {newest}",
+        )
+    ]
+
+
+def sweeping(view: View, facts: Facts) -> list[Event]:
+    """Orphans: half a blob whose upload was given up, or a whole one whose event never came."""
+    if not facts.unnamed:
+        return []
+    bound, tick = longest_upload_ticks(view), view.run().term_ticks
+    old = [blob for blob, since in facts.unnamed.items() if tick - since > bound]
+    blobs = retention.unnamed(view.db, old)[:1000]
+    if not blobs:
+        return []
+    return [
+        BlobsReleased(
+            blobs=tuple(blobs),
+            reason=f"orphans: for {bound} ticks, longer than an upload may take, nothing was added "
+            "to them and no event named them",
         )
     ]
 

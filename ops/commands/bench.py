@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
+    "blob": "ops.bench.blob",
     "churn": "ops.bench.churn",
     "codec": "ops.bench.codec",
     "failover": "ops.bench.failover",
@@ -31,6 +32,7 @@ def bench(name: str, quick: bool, as_json: bool) -> None:
     """Measure NAME on this machine, in one run, against a named limit or peer.
 
     \b
+    blob      how fast a blob comes into a real broker and out of it, near and 100 ms away
     churn     what a decision costs at 1,000 sites, beside its cost at 3
     codec     what encoding and decoding a model costs, beside a copy of it
     failover  what a death costs in seconds who lives on, and who comes back
