@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from broker.errors import NO_MESSAGE, NO_STREAM, WRONG_LAST_SEQUENCE, ApiError, LinkDown
 from broker.link import Link
-from broker.session import Outgoing
+from broker.messages import Outgoing
 from eventlog.errors import AtollError
 
 API = "$JS.API"

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from broker.api import ANSWER_S, API, parse
 from broker.errors import LinkDown
-from broker.session import Listener, Message, Outgoing, Session
+from broker.messages import Message, Outgoing
+from broker.session import Listener, Session
 
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
 PULL_BYTES = 4 << 20

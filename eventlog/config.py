@@ -154,6 +154,8 @@ class RunConfig(Section):
     # one number that gives tick, heartbeat, K and margins
     lease_s: Annotated[Seconds, Field(gt=0)] = 30.0
     arithmetic: Literal["strict", "follow"] = "strict"
+    # where blobs are kept: "broker", or "s3://bucket/prefix" (atoll[s3] at every process)
+    blobs: Annotated[str, Field(pattern=r"^(broker|s3://[^/\s@?#]+(/[^\s@?#]+)?)$")] = "broker"
     target: Target
     data: Data
     model: dict[str, Any]  # a transformers configuration: model_type and its fields

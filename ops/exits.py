@@ -51,6 +51,7 @@ CODES = {
     "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
+    "ExtraMissing": INVALID,
     "FileTrouble": INVALID,
     "ModelInvalid": INVALID,
     "NoBlobs": USAGE,
@@ -62,9 +63,9 @@ CODES = {
     "ScenarioInvalid": USAGE,
     "SnapshotInvalid": INVALID,
     "SpawnFailed": INVALID,
+    "StateLost": INVALID,
     "TensorFileInvalid": INVALID,
     "VersionDiffers": INVALID,
-    "VersionLost": INVALID,
     "WireInvalid": INVALID,
 }
 

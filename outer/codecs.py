@@ -24,8 +24,9 @@ from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS
+from outer.pieces import over_pieces
 from outer.tensorfile import TensorFileInvalid
-from outer.values import OutOfRange, max_abs, pieces
+from outer.values import PIECE, OutOfRange
 
 __all__ = [
     "CODECS",
@@ -35,13 +36,10 @@ __all__ = [
     "Norms",
     "Opened",
     "Writer",
-    "check_like",
     "codec_of",
     "decode",
     "encode",
     "measure",
-    "read",
-    "read_like",
     "validate_delta",
 ]
 
@@ -81,6 +79,11 @@ class Writer:
     ) -> None:
         self._file.__exit__(kind, error, trace)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the file, known before anything is added."""
+        return self._file.num_bytes
+
     def add(self, name: str, tensor: Tensor, out: Tensor | None = None) -> Tensor:
         """Pack and write one fp32 tensor, of any device; what a reader will decode, on the CPU.
 
@@ -92,10 +95,12 @@ class Writer:
         if tuple(tensor.shape) != self._shapes[name]:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
-        target, start = decoded.view(-1), 0
-        for piece in pieces(tensor):
-            self.add_piece(name, start, piece, target[start : start + piece.numel()])
-            start += piece.numel()
+        source, target = tensor.detach().reshape(-1), decoded.view(-1)
+
+        def work(piece: slice) -> None:
+            self.add_piece(name, piece.start, source[piece], target[piece])
+
+        over_pieces(source.numel(), work, source.device)
         return decoded
 
     def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
@@ -145,15 +150,11 @@ class Opened(AbstractContextManager["Opened"]):
 
     def tensor(self, name: str, out: Tensor | None = None) -> Tensor:
         """The canonical fp32 tensor (CPU), written to `out` where that is given (contiguous), else
-        in memory of its own. Raises DeltaInvalid ("form"). NaN passes: see `finite`."""
+        in memory of its own. Raises DeltaInvalid ("form", "blob"). NaN passes."""
         target = torch.empty(self.shapes[name]) if out is None else out
-        try:
-            parts = {part: self._reader.tensor(f"{part}/{name}") for part in self._codec.parts}
-            return packing.unpack(self._codec, parts, target)
-        except TensorFileInvalid as error:
-            raise DeltaInvalid("blob", str(error)) from error
-        except ValueError as error:
-            raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
+        row = target.view(-1)
+        over_pieces(row.numel(), lambda piece: self.piece(name, piece.start, row[piece]))
+        return target
 
     def piece(self, name: str, start: int, out: Tensor) -> None:
         """Write to `out` the flat values of a tensor from its element `start` on: multiples of
@@ -170,12 +171,16 @@ class Opened(AbstractContextManager["Opened"]):
         except ValueError as error:
             raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
 
-    def finite(self, name: str, out: Tensor | None = None) -> Tensor:
-        """The same, and raises DeltaInvalid ("nonfinite") where it holds NaN or infinity."""
-        tensor = self.tensor(name, out)
-        if not math.isfinite(max_abs(tensor)):
-            raise DeltaInvalid("nonfinite", f"{self.path.name} has NaN or infinity in {name!r}")
-        return tensor
+    def pieces(self) -> Iterator[tuple[str, Tensor]]:
+        """All there is, in order: the name of a tensor with one of its pieces, whose memory the
+        next one takes. Raises DeltaInvalid ("form", "blob")."""
+        memory = torch.empty(PIECE)
+        for name, shape in self.shapes.items():
+            num_elements = math.prod(shape)
+            for start in range(0, num_elements, PIECE):
+                piece = memory[: num_elements - start]
+                self.piece(name, start, piece)
+                yield name, piece
 
 
 def encode(tensors: Mapping[str, Tensor], codec: str, path: Path) -> None:
@@ -195,33 +200,11 @@ def codec_of(path: Path) -> str:
         return file.codec
 
 
-def read(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Name and canonical fp32 tensor (CPU, memory of its own), one by one in sorted order.
-
-    Raises DeltaInvalid ("blob" or "form"). Values are not looked at: NaN passes.
-    """
-    with Opened(path) as file:
-        for name in file.names:
-            yield name, file.tensor(name)
-
-
 def decode(path: Path) -> dict[str, Tensor]:
-    """All of `read` at once."""
-    return dict(read(path))
-
-
-def read_like(path: Path, reference: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Like `read`, and checks before the first tensor comes that names and shapes are those of
-    `reference`. Raises DeltaInvalid ("blob" or "form")."""
-    with Opened(path, reference) as file:
-        for name in file.names:
-            yield name, file.tensor(name)
-
-
-def check_like(path: Path, reference: Mapping[str, Any]) -> None:
-    """The file is whole and has the names and shapes of `reference`, or DeltaInvalid is raised."""
-    for _ in read_like(path, reference):
-        pass
+    """All tensors of a file by name, in order. Raises DeltaInvalid ("blob" or "form"). Values are
+    not looked at: NaN passes."""
+    with Opened(path) as file:
+        return {name: file.tensor(name) for name in file.names}
 
 
 def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norms:
@@ -233,8 +216,8 @@ def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norm
         if file.codec != codec:
             what = f"{path.name} is encoded as {file.codec}, it was said to be {codec}"
             raise DeltaInvalid("form", what)
-        for name in file.names:
-            meter.add(file.tensor(name))
+        for name, piece in file.pieces():
+            meter.add(piece)
             if not meter.finite:
                 raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
     return meter.norms()

@@ -8,9 +8,9 @@ Where one delta is still undecided when the next is encoded (a predecessor's, or
 which r it will leave is not known: the next is encoded without r, and what it loses is *added* to r
 when it is merged and all before it are decided. So every bit that was trained is delivered once.
 
-The residuals are files of the site's own folder, of which one tensor is read at a time: they take
-no memory but the system's cache, a decision is a small file written, and a new incarnation finds
-them. A lossless codec has none.
+The residuals are files of the site's own folder, of which one piece is read at a time: they take no
+memory but the system's cache, a decision is a small file written, and a new incarnation finds them.
+A lossless codec has none.
 
 How it is used. The trainer has one `Feedback` for its folder and passes it the tensors of a delta;
 the hub gives each delta a label when it cuts it, by which it finds the delta in the log again (say
@@ -34,6 +34,7 @@ from outer import codecs, tensorfile
 from outer.norms import Norms, NormsMeter
 from outer.packing import CODECS
 from outer.tensorfile import Entry, Reader, TensorFileInvalid
+from outer.values import pieces
 
 _STATE = "feedback.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -79,9 +80,9 @@ class Feedback:
         """Write a delta to `path`, residual included, and remember under its label what it loses;
         the norms of what a reader will decode.
 
-        Tensors come by name, in any order; they are used up: their memory is written over. In
-        memory are one of them and its decoded form. Raises NonFinite, OSError; then nothing has
-        changed.
+        Tensors come by name, in any order, on any device; they are used up: their memory is
+        written over. In memory are one of them and a few pieces. Raises NonFinite, OSError; then
+        nothing has changed.
         """
         if label in self.pending:
             raise ValueError(f"delta {label!r} is pending already")
@@ -92,12 +93,18 @@ class Feedback:
             file = stack.enter_context(codecs.Writer(path, codec, self._shapes))
             rest = stack.enter_context(self._writing(left)) if left else None
             for name, tensor in tensors:
-                if residual is not None:
-                    tensor.add_(residual.tensor(name).to(tensor.device))
-                decoded = file.add(name, tensor)
-                meter.add(decoded)
-                if rest is not None:
-                    rest.put(name, tensor.cpu().sub_(decoded).contiguous())
+                if tuple(tensor.shape) != self._shapes[name]:
+                    raise ValueError(f"{name!r} is {list(tensor.shape)}, not {self._shapes[name]}")
+                start = 0
+                for piece in pieces(tensor):
+                    if residual is not None:
+                        piece.add_(residual.some(name, start, len(piece)).to(piece.device))
+                    decoded = torch.empty(len(piece))
+                    file.add_piece(name, start, piece, decoded)
+                    meter.add(decoded)
+                    if rest is not None:
+                        rest.put(name, piece.cpu().sub_(decoded), start)
+                    start += len(piece)
         if left or (alone and self._residual):
             pending = [*self._pending, _Pending(label, left, adds=not alone)]
             self._save(self._residual, pending)

@@ -17,7 +17,7 @@ from torch import Tensor
 from eventlog.blobs import BlobStore, digest_file
 from eventlog.errors import AtollError, BlobDamaged, BlobMissing
 from leases import retention
-from leases.rows import Version
+from leases.rows import Delta, Version
 from leases.view import View
 from outer.digests import digest
 from outer.merge import apply_update, take_step
@@ -45,8 +45,17 @@ class VersionDiffers(AtollError):
         self.version, self.part = version, part
 
 
-class VersionLost(BlobMissing):
-    """Nothing that a version could be recovered from is left; the text names what is lost."""
+class StateLost(AtollError):
+    """P3: a version cannot be recovered, for `blob` is gone. Where that is a delta, the updates
+    would still give θ and m, but the residual e is made of the deltas alone, and nothing is decided
+    with another."""
+
+    def __init__(self, version: int, blob: str, lost: str, left: str) -> None:
+        super().__init__(
+            f"version {version} cannot be recovered: lost is {lost}. Restore blob {blob} from a "
+            f"mirror of the store or an export made with --blobs, then try again; {left}"
+        )
+        self.blob = blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,7 @@ async def recovered_at(
     """θ, m and e after `version` steps, with their digests, every step's verified.
 
     A snapshot that is lost or torn is passed over for the one before, and `say` tells so. Raises
-    VersionDiffers, VersionLost, BlobMissing (what retention released cannot be recomputed),
-    BlobUnavailable.
+    VersionDiffers, StateLost, BlobMissing (an update that `parameters_at` needs), BlobUnavailable.
     """
     return await _steps(view, blobs, folder, version, version, lambda _: None, say)
 
@@ -125,27 +133,27 @@ async def nearest(
     view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
 ) -> Recovered:
     """The newest stored state up to a version, verified: of the kept snapshots the newest that is
-    whole, or the initial parameters. Raises VersionLost, BlobUnavailable."""
-    lost: list[str] = []
+    whole, or the initial parameters. Raises StateLost, BlobUnavailable."""
+    lost: list[tuple[str, str]] = []
     row = view.snapshot_at_most(version)
     while row is not None:
-        what = f"the snapshot of version {row.version}"
+        what, blob = f"the snapshot of version {row.version}", row.snapshot_blob or ""
         try:
             return await _stored(row, blobs, folder)
         except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
-            lost.append(f"{what}: {error}")
+            lost.append((blob, f"{what} ({error})"))
         row = view.snapshot_at_most(row.version - 1)
-        say(f"{lost[-1]}; {'the one before is' if row else 'the initial parameters are'} tried")
+        tried = "the one before is" if row else "the initial parameters are"
+        say(f"{lost[-1][1]}; {tried} tried")
+    what, blob = "the initial parameters", view.run().parameters_blob
     try:
-        return await _initial(view, blobs, folder)
+        if (first := _first_released(view, version)) is None:
+            return await _initial(view, blobs, folder)
+        lost.append((blob, f"{what} (what made version {first} of them is released)"))
     except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
-        released = view.run().parameters_blob in retention.released(view.db)
-        why = "released, as two later snapshots were stored" if released else str(error)
-        lost.append(f"the initial parameters: {why}")
-    raise VersionLost(
-        f"version {version} cannot be recovered: {'; '.join(lost)}; put one of them back into the "
-        "blob store, as it was"
-    )
+        lost.append((blob, f"{what} ({error})"))
+    named = "; ".join(text for _, text in lost)
+    raise StateLost(version, lost[0][0], named, "without it this run cannot go on")
 
 
 async def step_again(
@@ -153,9 +161,9 @@ async def step_again(
 ) -> Recovered:
     """The step that made a version, taken again on the state before it (which is consumed): the
     update is byte for byte the published one, and θ, m, e are the committed ones, or VersionDiffers
-    is raised. Fetched deltas stay in the folder."""
+    is raised. Fetched deltas stay in the folder. Raises StateLost where one is gone."""
     deltas = [
-        (await fetch(blobs, delta.blob, folder), delta.weight or 0.0)
+        (await _merged(view, blobs, folder, row, delta), delta.weight or 0.0)
         for delta in view.merged_in(row.round)
     ]
     update_path = folder / f"again-{row.version}"
@@ -209,12 +217,33 @@ async def _stored(row: Version, blobs: BlobStore, folder: Path) -> Recovered:
     return Recovered(state, digests)
 
 
+def _first_released(view: View, version: int) -> int | None:
+    """The first version up to this one whose update, and so its deltas, retention has released."""
+    released = set(retention.released(view.db))
+    gone = (row.version for row in view.versions() if row.update_blob in released)
+    return next((one for one in gone if one <= version), None)
+
+
 async def _initial(view: View, blobs: BlobStore, folder: Path) -> Recovered:
     path = await fetch(blobs, view.run().parameters_blob, folder)
     parameters = await asyncio.to_thread(load_parameters, path)
     _check(0, "parameters", view.run().initial_digest, await asyncio.to_thread(digest, parameters))
     state = OuterState.initial(parameters)
     return Recovered(state, await asyncio.to_thread(state.digests))
+
+
+async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delta: Delta) -> Path:
+    """The file of a delta that a version was merged from. Raises StateLost."""
+    try:
+        return await fetch(blobs, delta.blob, folder)
+    except (BlobMissing, BlobDamaged) as error:
+        what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version} ({error})"
+        snapshot = view.snapshot_at_most(row.version - 1)
+        whole = (
+            f"the snapshot of version {snapshot.version}" if snapshot else "the initial parameters"
+        )
+        left = f"without it the newest whole state is {whole}, and this run cannot go on"
+        raise StateLost(row.version, delta.blob, what, left) from error
 
 
 def _check(version: int, part: str, committed: str, computed: str) -> None:

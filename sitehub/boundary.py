@@ -14,7 +14,7 @@ from typing import Any
 from eventlog import phases
 from eventlog.events import BlockCompleted, VersionApplied
 from leases.progress import share_done, share_merged
-from leases.rows import Block
+from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
 from sitehub import delivery
 from sitehub.actions import Action, Fetch, Tell
@@ -28,7 +28,7 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
         return [] if trainer.beside else _load(hub, now)
     if hub.discard or hub.rebase is not None:
         return [] if trainer.beside else _answer(hub)
-    behind = trainer.version < hub.view.run().version
+    behind = trainer.version < hub.view.run().version and not hub.lacking  # see `_follow`
     if not behind and not trainer.beside and delivery.must_publish(hub, held):
         return tell(hub, delivery.cut(hub, held, trainer.version))
     if (behind or trainer.beside) and not hub.overlaps:
@@ -45,17 +45,33 @@ def exchange(hub: HubState, now: float) -> list[Action]:
     row = hub.view.version(trainer.version + 1)
     if row is None:
         return []
-    if row.update_blob not in hub.files:
-        return _fetch(hub, row.update_blob, now)
+    command = _follow(hub, row)
+    if command["path"] not in hub.files:
+        return _fetch(hub, command["path"], now)
     if trainer.beside or trainer.busy not in ("", "train"):
         return []
     if not trainer.busy and (hub.discard or hub.rebase is not None):
         return []  # that comes first
+    if command["do"] == "load":
+        return [] if trainer.busy else tell(hub, command)
     trainer.beside = "apply"
     trainer.num_beside += 1
+    return [Tell(command)]
+
+
+def _follow(hub: HubState, row: Version) -> dict[str, Any]:
+    """How the trainer comes to the next version: by its update, or where that cannot be had, while
+    what is begun is ended and delivered, by a later snapshot, on which the undelivered progress is
+    kept as on any new version."""
+    snapshot = hub.view.snapshot_at_most(hub.view.run().version)
+    if snapshot is not None and snapshot.snapshot_blob and snapshot.version >= row.version:
+        later = snapshot.snapshot_blob
+        if _asked_at(hub, later) < _asked_at(hub, row.update_blob):
+            command = {"do": "load", "version": snapshot.version, "kind": "snapshot"}
+            return {**command, "path": later, "keep": True}
     progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
     command = {"do": "apply", "version": row.version, "path": row.update_blob}
-    return [Tell({**command, "progress": progress})]
+    return {**command, "progress": progress}
 
 
 def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:
@@ -93,8 +109,13 @@ def _load(hub: HubState, now: float) -> list[Action]:
     return tell(hub, {"do": "load", "version": version, "path": blob, "kind": kind})
 
 
+def _asked_at(hub: HubState, blob: str) -> float:
+    """When a blob that cannot be had is asked for again; at once, where nobody has tried."""
+    return hub.lacking.get(blob, (0.0, 0.0))[0]
+
+
 def _fetch(hub: HubState, blob: str, now: float) -> list[Action]:
-    if blob in hub.fetching:
+    if blob in hub.fetching or now < _asked_at(hub, blob):
         return []
     hub.fetching[blob] = now
     return [Fetch(blob)]
@@ -161,6 +182,7 @@ def on_version(hub: HubState, answer: dict[str, Any]) -> None:
     if answer["did"] == "apply" and hub.trainer.version is None:
         return  # the incarnation has ended meanwhile: it begins anew from a load
     hub.trainer.version, hub.trainer.digest = answer["version"], answer["digest"]
+    hub.lacking.clear()
     hub.unneeded += sorted(hub.files)  # it has read them
     hub.files.clear()
     hub.spent(phases.APPLY, float(answer["seconds"]))

@@ -84,7 +84,8 @@ class Trainer:
 
     def _do_load(self, command: Message) -> Message:
         begun = time.perf_counter()
-        digest = self._replica.load(command["version"], self._path(command), command["kind"])
+        kind, keep = command["kind"], command.get("keep", False)
+        digest = self._replica.load(command["version"], self._path(command), kind, keep)
         self.stall.take()  # it is only now that there is anything to train
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 

@@ -57,13 +57,20 @@ def outlives_job(hub: HubState, num_blocks: int, now: float) -> bool:
     if hub.walltime_end is None:
         return False
     left_s = hub.walltime_end - now - hub.view.timing().margin_s
-    return left_s < num_blocks * hub.trainer.block_s
+    return left_s < num_blocks * likely_block_s(hub)
+
+
+def likely_block_s(hub: HubState) -> float:
+    """How long a block takes; a lease, as long as nobody has seen one."""
+    return hub.trainer.block_s or hub.view.timing().lease_s
 
 
 def must_publish(hub: HubState, held: list[Block]) -> bool:
     """At the quota, or with everything granted trained; before the deadline's margin, when leaving,
-    or when the run starts no more. The delta holds the progress of exactly its blocks: so either
-    the log agrees by now on what is completed, or, with overlap, before the delta is announced."""
+    or when the run starts no more: then though no round is open, for none will be before the run
+    goes on, and what is delivered outlives us (R4). The delta holds the progress of exactly its
+    blocks: so either the log agrees by now on what is completed, or, with overlap, before the delta
+    is announced."""
     trained = _trained(hub, held)
     if not trained or hub.publication is not None:
         return False
@@ -71,15 +78,23 @@ def must_publish(hub: HubState, held: list[Block]) -> bool:
         return False
     if hub.leaving is not None:
         return True
+    if _has_delivered(hub):
+        return False
     round_ = hub.view.round()
-    if round_ is None or round_.state != "open" or _has_delivered(hub):
+    rests = hub.view.run().state != "running" and not _is_in_work(hub, held)
+    if round_ is None:
+        return rests
+    if round_.state == "closed":  # its version comes first
         return False
     if hub.overlaps and hub.view.run().decision[0] <= round_.seq:
         return False  # what the round grants beside what it granted ahead is decided next
     if len(trained) == len(held) or (hub.overlaps and len(trained) >= _quota(hub, round_.round)):
         return True
-    in_work = any(block.state == TRAINING for block in held)
-    return (not in_work and hub.view.run().state != "running") or pressed(hub, 1)
+    return rests or pressed(hub, 1)
+
+
+def _is_in_work(hub: HubState, held: list[Block]) -> bool:
+    return any(one.state == TRAINING and key_of(one) not in hub.done for one in held)
 
 
 def _trained(hub: HubState, held: list[Block]) -> list[Block]:

@@ -40,15 +40,19 @@ class Rehearsal:
         self._momentum = {NAME: torch.zeros(size)}
         self._anchor = Anchor(self._theta)
 
-    def load(self, version: int, path: Path, kind: str) -> str:
-        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ."""
+    def load(self, version: int, path: Path, kind: str, keep: bool = False) -> str:
+        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ. With `keep`,
+        undelivered progress stays on top."""
         if kind == "snapshot":
             _, self._theta, self._momentum = load_version(path)
         else:
             self._theta = load_parameters(path)
             self._momentum = {NAME: torch.zeros_like(self._theta[NAME])}
         self.version = version
-        self._anchor.restart(self._local, self._theta)
+        if keep:
+            self._anchor.rebase(self._local, self._theta)
+        else:
+            self._anchor.restart(self._local, self._theta)
         return digest(self._theta)
 
     def train(self, number: int, share: float = 1.0) -> None:

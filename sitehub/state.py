@@ -107,6 +107,8 @@ class HubState:
     files: set[str] = field(default_factory=set)  # blobs in the work folder
     unneeded: list[str] = field(default_factory=list)  # files of it that can go
     fetching: dict[str, float] = field(default_factory=dict)  # blob: since when
+    # blobs that cannot be had: when to ask again, and after what pause
+    lacking: dict[str, tuple[float, float]] = field(default_factory=dict)
     storing: bool = False
     unsettled: list[str] = field(default_factory=list)  # labels of deltas that lost something
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied

@@ -29,9 +29,11 @@ import nats
 from nats.aio.client import Client
 
 from broker.connection import Connection, check_server, connect
+from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
+from eventlog.blobs import BlobStore
 from eventlog.chain import Record
 from eventlog.codec import decode
 from eventlog.events import COORDINATOR, OPERATOR, LeaseGranted, RunPaused, RunResumed, SiteAdmitted
@@ -112,7 +114,8 @@ async def _granting(
         [founding(1, blocks_per_round=1), RunPaused(reason="sites gather")], Stamp()
     )
     projection = Projection(":memory:", [LeaseTable()], run)
-    coordinator = Coordinator(watched, projection, _shop(), "bench", max_grants=max_grants)
+    shop = _shop(await JetStreamBlobs.create(connection, run))
+    coordinator = Coordinator(watched, projection, shop, "bench", max_grants=max_grants)
     task = asyncio.create_task(coordinator.run())
     try:
         await _gather_sites(log, num_grants)
@@ -227,10 +230,11 @@ class _Watched:
         """The log stays its maker's to close."""
 
 
-def _shop() -> Any:
+def _shop(blobs: BlobStore) -> Any:
     """A workshop that holds version 0 and has nothing to do."""
     digests = {name: digest_of(f"{name} 0") for name in ("parameters", "momentum", "residual")}
-    return SimpleNamespace(state=SimpleNamespace(version=0), digests=SimpleNamespace(**digests))
+    state = SimpleNamespace(version=0)
+    return SimpleNamespace(state=state, digests=SimpleNamespace(**digests), blobs=blobs)
 
 
 def _syncs_per_second(path: Path, num: int) -> float:

@@ -15,7 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
+    "blob": "ops.bench.blob",
     "churn": "ops.bench.churn",
+    "codec": "ops.bench.codec",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "replay": "ops.bench.replay",
@@ -30,7 +32,9 @@ def bench(name: str, quick: bool, as_json: bool) -> None:
     """Measure NAME on this machine, in one run, against a named limit or peer.
 
     \b
+    blob      how fast a blob comes into a real broker and out of it, near and 100 ms away
     churn     what a decision costs at 1,000 sites, beside its cost at 3
+    codec     what encoding and decoding a model costs, beside a copy of it
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     replay    how fast a log becomes a lease table, and what its audit takes

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eventlog.blobs import digest_file
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
 from eventlog.phases import IDLE
@@ -43,6 +44,7 @@ class Bench:
     allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
     unpublished: Callable[[], set[int] | None]  # numbers that the next delta must hold
     begins: Callable[[int, int], None]  # it is about to train this block of this epoch
+    spoiled: dict[str, str]  # takes the digests of bad deltas, and what is wrong with each
     poisoned: set[int]  # numbers of blocks that make NaN of a delta
     violated: Callable[[str], None]
     injected: Callable[[str], None]
@@ -172,7 +174,8 @@ class SimHandover:
     async def _do_load(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
         path = self.folder / command["path"]
-        digest = replica.load(command["version"], path, command["kind"])
+        keep = command.get("keep", False)
+        digest = replica.load(command["version"], path, command["kind"], keep)
         self._stall.take()
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
 
@@ -249,6 +252,8 @@ class SimHandover:
         await self._takes(self._bench.exchange_s)
         path = self.folder / command["path"]
         norms = replica.encode(progress, path, command["codec"], harm)
+        if harm:
+            self._bench.spoiled[digest_file(path).digest] = harm
         self._on_message(
             {
                 "did": "publish",

@@ -14,8 +14,9 @@ from nats.aio.client import Client
 
 from broker.connection import connect
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
+from broker.messages import Outgoing
 from broker.server import BrokerServer
-from broker.session import Outgoing, Session
+from broker.session import Session
 from broker.settings import ServerSettings
 from tests.support.proxy import proxied
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from outer import codecs
 from outer.codecs import DeltaInvalid, NonFinite
 from outer.packing import CODECS, pack
-from outer.values import GRAIN
+from outer.values import GRAIN, PIECE
 
 SHAPES = {"a": (3, 5000), "b": (), "c": (0, 2), "d": (129,)}
 FLAT = ("int8", "4-bit", "top-k")
@@ -36,7 +36,7 @@ def test_what_add_returns_is_what_a_reader_decodes(codec: str, tmp_path: Path) -
         assert opened.codec == codec
         assert opened.names == sorted(SHAPES)
         for name in opened.names:
-            assert torch.equal(opened.finite(name), found[name])
+            assert torch.equal(opened.tensor(name), found[name])
     codecs.encode(tensors, codec, tmp_path / "e")
     assert (tmp_path / "d").read_bytes() == (tmp_path / "e").read_bytes()
 
@@ -49,7 +49,7 @@ def test_a_tensor_may_be_written_over_by_what_is_decoded(codec: str, tmp_path: P
         for name, tensor in tensors.items():
             assert file.add(name, tensor, tensor) is tensor
     assert (tmp_path / "d").read_bytes() == (tmp_path / "e").read_bytes()
-    for name, tensor in codecs.read(tmp_path / "d"):
+    for name, tensor in codecs.decode(tmp_path / "d").items():
         assert torch.equal(tensors[name], tensor)
 
 
@@ -154,10 +154,18 @@ def test_names_and_shapes_are_checked_before_a_tensor_is_read(codec: str, tmp_pa
 def test_a_delta_is_measured_as_it_decodes(codec: str, tmp_path: Path) -> None:
     codecs.encode(model(), codec, tmp_path / "d")
     norms = codecs.validate_delta(tmp_path / "d", model(), codec)
-    flat = np.concatenate([t.reshape(-1).numpy() for _, t in codecs.read(tmp_path / "d")])
+    flat = np.concatenate([t.reshape(-1).numpy() for t in codecs.decode(tmp_path / "d").values()])
     assert norms.norm == pytest.approx(float(np.linalg.norm(flat.astype(np.float64))), rel=1e-14)
     assert norms.max_abs == np.abs(flat).max()
     assert norms.finite
+
+
+def test_a_delta_of_many_pieces_is_measured_like_its_tensors(tmp_path: Path) -> None:
+    tensors = {
+        "w": torch.from_numpy(np.random.default_rng(1).standard_normal(2 * PIECE + 9, np.float32))
+    }
+    codecs.encode(tensors, "fp32", tmp_path / "d")
+    assert codecs.validate_delta(tmp_path / "d", tensors, "fp32") == codecs.measure(tensors)
 
 
 def test_the_norms_of_a_delta_do_not_depend_on_its_pieces() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.connection import connect
-from broker.session import Outgoing
+from broker.messages import Outgoing
 from eventlog.codec import pack, unpack
 from eventlog.events import RunFinished
 from tests.support.fleet import Fleet
