@@ -18,9 +18,9 @@ from typing import TypeVar
 from broker.api import ask, parse, persist
 from broker.appender import EXPECTED
 from broker.chunk_files import PartFile, hash_chunk, read_chunk
+from broker.client import Outgoing
 from broker.connection import Connection
 from broker.errors import NO_STREAM, WRONG_LAST_SEQUENCE, ApiError, LinkDown
-from broker.session import Outgoing
 from broker.streams import blob_config, blob_stream, create_stream, open_stream
 from eventlog.blobs import CHUNK_BYTES, BlobRef, Progress, chunk_digests, combine
 from eventlog.codec import pack, unpack

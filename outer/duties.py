@@ -21,7 +21,6 @@ from eventlog.events import (
 )
 from eventlog.projector import Projection
 from leases import retention
-from leases.progress import target_reached
 from leases.rows import Delta
 from leases.view import View
 from outer.codecs import DeltaInvalid
@@ -116,7 +115,7 @@ class Duties:
             return
         due = version % self._view.config().snapshots.every_versions == 0
         stored = any(one.version == version for one in self.saved)
-        if (due or target_reached(self._view.db) or self._view.run().state == "stopping") and (
+        if (due or self._view.target_reached() or self._view.run().state == "stopping") and (
             not stored
         ):
             self._jobs.start(f"snapshot {version}", self._snapshot(version))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from eventlog.config import Timing
 from leases import policy
 from leases.owing import owes
-from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
 from leases.supply import num_grantable
@@ -171,7 +170,7 @@ def _round_waits(view: View, run: Run) -> list[Wait]:
     round_, deltas = view.round(), view.deltas("undecided")
     if round_ is not None and round_.state == "closed":
         return [_merging(view, round_)]
-    if target_reached(view.db) and round_ is None:
+    if view.target_reached() and round_ is None:
         what = f"has reached its target: version {run.version} is being kept whole"
         return [Wait("the run", what, "until that is stored; then it finishes")]
     if round_ is None:
