@@ -86,6 +86,7 @@ class LifeRow:
     progress_tick: int = 0
     step_s: float = 0.0
     backoff_until: int = 0
+    missing: str | None = None
 
 
 @dataclass(slots=True)

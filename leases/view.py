@@ -22,7 +22,7 @@ _INCARNATION = (
     "i.mismatches, i.phase, i.step, i.tokens, i.tokens_per_s, i.walltime_left_s, i.loss, "
     "i.merged_blocks, i.merged_tokens, i.refusals, "
     "run.term_ticks - CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
-    "i.step_s, i.backoff_until FROM incarnations i, run "
+    "i.step_s, i.backoff_until, i.missing FROM incarnations i, run "
 )
 _DELTA = (
     "SELECT seq, id, incarnation, site, state, base_version, blob, codec, norm, num_blocks, "

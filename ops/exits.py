@@ -62,6 +62,7 @@ CODES = {
     "ScenarioInvalid": USAGE,
     "SnapshotInvalid": INVALID,
     "SpawnFailed": INVALID,
+    "StateLost": INVALID,
     "TensorFileInvalid": INVALID,
     "VersionDiffers": INVALID,
     "WireInvalid": INVALID,

@@ -125,6 +125,9 @@ def _site(view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: in
         left = span((lost_ticks - one.silent_ticks) * timing.tick_s)
         until = f"departs as lost in {left} unless it speaks"
         return [Wait(one.site, f"is silent for {span(silence_s)}", until)]
+    if one.missing is not None:
+        what = f"cannot have blob {one.missing[:12]}: it is not in the store, or damaged"
+        return [Wait(one.site, what, "until the coordinator stores a snapshot, or it is restored")]
     owed = owes(view, one)
     if owed is not None and 2 * owed.ticks > owed.last_tick:
         stood = f"is {owed.what}, for {span(owed.ticks * timing.tick_s)}"

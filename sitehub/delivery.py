@@ -50,7 +50,12 @@ def outlives_job(hub: HubState, num_blocks: int, now: float) -> bool:
     if hub.walltime_end is None:
         return False
     left_s = hub.walltime_end - now - hub.view.timing().margin_s
-    return left_s < num_blocks * hub.trainer.block_s
+    return left_s < num_blocks * likely_block_s(hub)
+
+
+def likely_block_s(hub: HubState) -> float:
+    """How long a block takes; a lease, as long as nobody has seen one."""
+    return hub.trainer.block_s or hub.view.timing().lease_s
 
 
 def must_publish(hub: HubState, held: list[Block]) -> bool:

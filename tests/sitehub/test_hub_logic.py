@@ -227,11 +227,22 @@ def test_p7_a_block_whose_end_is_not_folded_yet_is_delivered_before_the_good_bye
 
 
 def test_r12_no_block_is_started_that_would_outlast_the_job() -> None:
-    desk = training(walltime_end=100.0 + LEASE_S + 2.5 * BLOCK_S)
-    desk.now += BLOCK_S
+    desk = training(walltime_end=100.0 + 2 * LEASE_S + 1.0)
+    desk.now += LEASE_S + 1.0 - 1.5 * BLOCK_S
     desk.trained(1)
     desk.turn()  # a block and a half is left: the second is in work, the third not begun
     assert desk.run.states(0, 1, 2) == ["trained", "training", "leased"]
+
+
+def test_r12_a_block_that_nobody_has_timed_is_not_begun_within_a_lease_of_the_margin() -> None:
+    """Its first one here, or after a restart: it might be ended by the walltime in the middle."""
+    desk = Desk(Scenario({"epochs": 9}), walltime_end=100.0 + 3 * LEASE_S)
+    desk.come_in()
+    desk.now += LEASE_S + 0.5
+    assert desk.run.open(a=2) == "" and desk.run.grant("a", 0, 1) == ""
+    desk.turn()
+    assert desk.run.states(0, 1) == ["leased", "leased"]
+    assert [one.code for one in desk.says(SiteDeparting)] == ["walltime"]
 
 
 def test_a_drained_site_ends_its_block_delivers_and_goes_with_0() -> None:
