@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from outer.pseudo_gradient import Anchor
+from outer.pseudo_gradient import PIECE, Anchor
 
 Vector = list[int]
 START = [100, -50, 7]
@@ -172,12 +172,54 @@ def test_the_trainers_tensors_are_changed_in_place_and_never_kept() -> None:
     anchor = Anchor({"w": torch.tensor([4.0, 8.0])})
     with torch.no_grad():
         parameter.sub_(1.0)
-    delta = anchor.publish({"w": parameter})["w"]
+    delta = anchor.publish({"w": parameter})
     with torch.no_grad():
         parameter.sub_(1.0)
     assert anchor.parameters["w"].tolist() == [3.0, 7.0]
+    assert delta["w"].tolist() == [1.0, 1.0] and not delta["w"].requires_grad
     anchor.rebase({"w": parameter}, {"w": torch.tensor([0.0, 0.0])})
     assert parameter.tolist() == [-1.0, -1.0]
     assert parameter.requires_grad
-    assert not delta.requires_grad
-    assert delta.tolist() == [1.0, 1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(VECTORS, max_size=4), st.booleans(), VECTORS)
+def test_a_version_that_is_changed_in_place_leaves_an_anchor_that_was_kept(
+    blocks: list[Vector], published: bool, update: Vector
+) -> None:
+    """P is the version's own memory until that is changed: `keep` comes before."""
+    site, theta = Trainer(), tensors(START)
+    site.anchor.restart(site.local, theta)
+    site.train([1, 2, 3])
+    expected = [1, 2, 3]
+    if published:
+        assert site.publish() == expected
+        expected = [0, 0, 0]
+    for block in blocks:
+        site.train(block)
+    site.anchor.keep()
+    for name, tensor in tensors(update).items():
+        theta[name].sub_(tensor)
+    assert site.progress() == add(expected, *blocks)
+    site.anchor.rebase(site.local, theta)
+    assert values(site.local) == subtract(START, add(update, expected, *blocks))
+    assert site.anchor.parameters is theta
+
+
+def test_pieces_and_threads_change_no_bit() -> None:
+    generator = torch.Generator().manual_seed(3)
+    shapes = {"large": (3 * PIECE + 7,), "small": (5, 3), "empty": (0,), "one": ()}
+    drawn = {
+        name: [torch.randn(shape, generator=generator) for _ in range(3)]
+        for name, shape in shapes.items()
+    }
+    before = torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            p, local, new = ({n: drawn[n][i].clone() for n in drawn} for i in range(3))
+            Anchor(p).rebase(local, new)
+            for name, (anchor, start, target) in drawn.items():
+                assert torch.equal(local[name], (start - anchor) + target)
+    finally:
+        torch.set_num_threads(before)
