@@ -255,12 +255,14 @@ def _closes(view: View, run: Run, round_: Round, deltas: list[Delta]) -> str:
 
 
 def _delivered(view: View, run: Run, missing: list[Incarnation]) -> list[Wait]:
-    """Sites that have done their part of the open round."""
+    """Sites that have done their part of the open round, and have nothing to train meanwhile."""
     owing = {one.token for one in missing}
     done = [
         one.site
         for one in view.live()
-        if one.token not in owing and view.has_undecided(one.token[0])
+        if one.token not in owing
+        and view.has_undecided(one.token[0])
+        and not view.held(one.token[0])
     ]
     if not done:
         return []
