@@ -199,3 +199,36 @@ def test_an_update_of_another_model_is_refused_before_anything_changes(tmp_path:
             Rule.of(0.7, 0.9),
         )
     assert site.digests() == before
+
+
+@pytest.mark.parametrize("codec", ["fp32", "4-bit", "top-k"])
+def test_many_pieces_on_one_two_and_three_threads_give_the_same_bits(
+    codec: str, tmp_path: Path
+) -> None:
+    # Tensors of several pieces of 262,144 elements, the last one odd; two rounds, then two applied.
+    chance = torch.Generator().manual_seed(3)
+    start = {"long": torch.randn(600_001, generator=chance), "short": torch.randn(7)}
+    deltas = [{k: 1e-3 * torch.randn(t.shape, generator=chance) for k, t in start.items()}] * 2
+    paths, before = publish(tmp_path, codec, *deltas), torch.get_num_threads()
+    found = []
+    for num_threads in (1, 2, 3):
+        torch.set_num_threads(num_threads)
+        try:
+            state, site = OuterState.initial(start), OuterState.initial(start)
+            for round_ in range(2):
+                update = tmp_path / f"update-{num_threads}-{round_}"
+                state, digests = merge.take_step(
+                    state,
+                    [(paths[0], 0.25), (paths[1], 0.75)],
+                    rule=Rule.of(0.7, 0.9),
+                    codec=codec,
+                    update_path=update,
+                )
+                parts = (site.parameters, site.momentum)
+                assert merge.apply_update(*parts, update, Rule.of(0.7, 0.9)) == digests.parameters
+                found.append((round_, digests, update.read_bytes()))
+            assert torch.get_num_threads() == num_threads
+        finally:
+            torch.set_num_threads(before)
+        assert state.digests() == digests
+    assert found[:2] == found[2:4] == found[4:]
