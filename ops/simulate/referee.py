@@ -126,6 +126,8 @@ class Referee(Lives):
 
     def _lease_stolen(self, event: Any, entry: Entry, in_part: bool, now: float) -> None:
         self.ledger.steal(event, in_part)
+        if event.to is not None and event.to[0] in self.lives:
+            self.ledger.members.add(event.to[0])  # it has a quota in the open round now
 
     def _lease_reclaimed(self, event: Any, entry: Entry, in_part: bool, now: float) -> None:
         self.ledger.reclaim(event, in_part)
