@@ -7,8 +7,8 @@ import contextlib
 import random
 from collections.abc import Sequence
 
+from broker.client import Message, Outgoing
 from broker.errors import LinkDown
-from broker.messages import Message, Outgoing
 from broker.session import Session, end_task
 
 CONNECT_S = 3.0
@@ -45,6 +45,9 @@ class Link:
 
     async def session(self, timeout_s: float) -> Session:
         """The present session, waited for. Raises LinkDown when there is none in time."""
+        present = self._session
+        if present is not None and not present.ended.is_set() and not self._closed:
+            return present
         self.keep()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -267,6 +267,7 @@ class Heartbeat(Event):
     version: Count | None = None  # the version its parameters are based on
     walltime_left_s: Seconds | None = None
     step_s: Seconds | None = None  # the slowest of the trainer's recent steps (R10)
+    missing: Digest | None = None  # a blob that it needs and cannot be had from the store
 
 
 class BlockStarted(Event):

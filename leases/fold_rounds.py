@@ -137,7 +137,7 @@ def applied(books: Books, entry: Entry) -> str:
     if expected != event.parameters_digest:
         life.mismatches += 1
         return f"version {event.version} has digest {expected}, the site holds another"
-    life.version, life.mismatches = event.version, 0
+    life.version, life.mismatches, life.missing = event.version, 0, None
     life.stall_s += event.stall_s
     books.progressed(life)
     return ""

@@ -175,9 +175,7 @@ def grants(view: View, max_sites: int = MAX_BATCH) -> list[LeaseGranted]:
     decided: list[LeaseGranted] = []
     shares = _deal(blocks, [want for _, want, _ in wants])
     for ((_, seq), _, quota), share in zip(wants, shares, strict=True):
-        one = view.incarnation(seq)
-        assert one is not None
-        decided += _grant_events(one, share, quota, round_.round)
+        decided += _grant_events(agenda.standings[seq], share, quota, round_.round)
     return sorted(decided, key=lambda event: event.epoch)  # R15: an epoch before the next
 
 
@@ -239,7 +237,7 @@ def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[in
 
 
 def _grant_events(
-    one: Incarnation, share: list[tuple[int, int]], late: int | None, round_: int
+    one: Standing, share: list[tuple[int, int]], late: int | None, round_: int
 ) -> list[LeaseGranted]:
     events: list[LeaseGranted] = []
     for epoch in sorted({epoch for epoch, _ in share}):

@@ -51,10 +51,12 @@ CREATE TABLE incarnations (
     merged_blocks INTEGER NOT NULL DEFAULT 0, merged_tokens INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0, departed_seq INTEGER,
     progress_term INTEGER NOT NULL DEFAULT 0, progress_tick INTEGER NOT NULL DEFAULT 0,
-    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0
+    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0, missing TEXT
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
 CREATE INDEX incarnations_site ON incarnations (site, seq);
+CREATE INDEX incarnations_missing ON incarnations (missing)
+    WHERE missing IS NOT NULL AND state != 'departed';
 CREATE INDEX incarnations_backoff ON incarnations (backoff_until) WHERE backoff_until > 0;
 CREATE TABLE epochs (
     epoch INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, cursor INTEGER NOT NULL DEFAULT 0,

@@ -63,6 +63,7 @@ CODES = {
     "ScenarioInvalid": USAGE,
     "SnapshotInvalid": INVALID,
     "SpawnFailed": INVALID,
+    "StateLost": INVALID,
     "TensorFileInvalid": INVALID,
     "VersionDiffers": INVALID,
     "WireInvalid": INVALID,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from eventlog.events import BlobsReleased, Event, RunFinished, shortened
 from leases import retention
 from leases.agenda import of
-from leases.progress import target_reached
 from leases.view import View
 from outer.facts import Facts
 from outer.orphans import longest_upload_ticks
@@ -67,8 +66,9 @@ def finishing(view: View, facts: Facts) -> list[Event]:
         and not run.live
         and not (round_ is not None and (round_.state == "closed" or of(view).num_undecided))
     )
-    idle = round_ is None or (round_.state == "open" and not view.deltas("undecided"))
-    reached = target_reached(view.db) and idle  # a quarantine reaches it within a round, too
+    reached = view.target_reached() and (  # a quarantine reaches it within a round, too
+        round_ is None or (round_.state == "open" and not view.deltas("undecided"))
+    )
     if not (stopped or reached) or facts.digests is None:
         return []
     newest = view.version(run.version)

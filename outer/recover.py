@@ -14,8 +14,8 @@ from pathlib import Path
 from torch import Tensor
 
 from eventlog.blobs import BlobStore, digest_file
-from eventlog.errors import AtollError
-from leases.rows import Version
+from eventlog.errors import AtollError, BlobDamaged, BlobMissing
+from leases.rows import Delta, Version
 from leases.view import View
 from outer.merge import apply_update, take_step
 from outer.versions import OuterState, digest, load_parameters, load_snapshot
@@ -31,6 +31,31 @@ class VersionDiffers(AtollError):
             "replaced; recover on the machine that committed it"
         )
         self.version, self.part = version, part
+
+
+class StateLost(AtollError):
+    """P3: a blob that the newest version is recovered from is gone. The updates would still give θ
+    and m, but the residual e is made of the deltas alone, and nothing is decided with another."""
+
+    def __init__(self, view: View, blob: str, what: str, error: Exception) -> None:
+        super().__init__(
+            f"version {view.run().version} cannot be recovered: lost is {what} ({error}). Restore "
+            f"blob {blob} from a mirror of the store or an export made with --blobs, then start "
+            f"the coordinator again; {_newest_whole(view, blob)}"
+        )
+        self.blob = blob
+
+
+def _newest_whole(view: View, lost: str) -> str:
+    """What is left for whoever cannot restore a blob."""
+    snapshot = view.snapshot_at_most(view.run().version)
+    if snapshot is not None and snapshot.snapshot_blob != lost:
+        left = f"the snapshot of version {snapshot.version}"
+    elif snapshot is None and view.run().parameters_blob != lost:
+        left = "the initial parameters"
+    else:
+        return "without it this run cannot go on"
+    return f"without it the newest whole state is {left}, and this run cannot go on from there"
 
 
 async def fetch(blobs: BlobStore, name: str, folder: Path) -> Path:
@@ -53,8 +78,8 @@ async def state_at(
 ) -> OuterState:
     """θ, m and e after `version` steps, every step's digests verified.
 
-    `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, BlobMissing (what
-    retention released cannot be recomputed), BlobUnavailable.
+    `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, StateLost (a delta is
+    gone), BlobMissing and BlobDamaged (what it starts from is), BlobUnavailable.
     """
     state = await nearest(view, blobs, folder, 0 if from_start else version)
     for row in view.versions(after=state.version):
@@ -114,10 +139,10 @@ async def step_again(
 ) -> OuterState:
     """The step that made a version, taken again on the state before it (which is consumed): the
     update is byte for byte the published one, and θ, m, e are the committed ones, or VersionDiffers
-    is raised. Fetched deltas stay in the folder."""
+    is raised. Fetched deltas stay in the folder. Raises StateLost where one is gone."""
     config = view.config().outer
     deltas = [
-        (await fetch(blobs, delta.blob, folder), delta.weight or 0.0)
+        (await _merged(view, blobs, folder, row, delta), delta.weight or 0.0)
         for delta in view.merged_in(row.round)
     ]
     update_path = folder / f"again-{row.version}"
@@ -135,6 +160,15 @@ async def step_again(
     await asyncio.to_thread(check_state, state, row)
     _check(row.version, "published update", row.update_blob, update.digest)
     return state
+
+
+async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delta: Delta) -> Path:
+    """The file of a delta that a version was merged from. Raises StateLost."""
+    try:
+        return await fetch(blobs, delta.blob, folder)
+    except (BlobMissing, BlobDamaged) as error:
+        what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version}"
+        raise StateLost(view, delta.blob, what, error) from error
 
 
 def _check(version: int, part: str, committed: str, computed: str) -> None:

@@ -36,11 +36,11 @@ class Workshop:
     state: OuterState | None = None
     digests: Digests | None = None
     _reference: Mapping[str, Tensor] = field(default_factory=dict)  # names and shapes of the model
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
 
     async def recover(self, view: View) -> None:
         """Bring `state` to the committed version. Raises VersionDiffers and blob errors."""
-        async with self._lock:
+        async with self.lock:
             self.state = await recover.state_at(view, self.blobs, self.folder, view.run().version)
             self._reference = self.state.parameters
             self.digests = await asyncio.to_thread(self.state.digests)
@@ -62,7 +62,7 @@ class Workshop:
         """Take the outer step of a cut and store its update; consumes `state` (version + 1)."""
         assert round_.cut is not None
         config, began = view.config().outer, self.clock()
-        async with self._lock:
+        async with self.lock:
             assert self.state is not None and self.state.version == round_.base_version
             files = [
                 (await recover.fetch(self.blobs, delta.blob, self.folder), delta.weight or 0.0)
@@ -118,7 +118,7 @@ class Workshop:
         """Store θ, m and e of a committed version, if `state` still is that version."""
         began = self.clock()
         path = self.folder / f"snapshot-{row.version}"
-        async with self._lock:
+        async with self.lock:
             if self.state is None or self.state.version != row.version:
                 return None
             await asyncio.to_thread(save_snapshot, self.state, path)

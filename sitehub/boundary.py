@@ -28,7 +28,9 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
         reset, hub.rebase = hub.rebase, None
         return tell(hub, {"do": "rebase", "reset": reset})
     if hub.trainer.version < hub.view.run().version:
-        return _apply(hub, hub.trainer.version, now)
+        found = _apply(hub, hub.trainer.version, now)
+        if found or not hub.lacking:
+            return found  # else what is begun is ended and delivered meanwhile
     if delivery.must_publish(hub, held):
         return tell(hub, delivery.cut(hub, held, hub.trainer.version))
     return _train(hub, held, now)
@@ -64,16 +66,30 @@ def _load(hub: HubState, now: float) -> list[Action]:
 
 
 def _apply(hub: HubState, version: int, now: float) -> list[Action]:
+    """The next version: by its update, or where that cannot be had by a later snapshot, on which
+    the undelivered progress is kept as on any new version."""
     row = hub.view.version(version + 1)
     if row is None:
         return []
-    if row.update_blob not in hub.files:
-        return _fetch(hub, row.update_blob, now)
-    return tell(hub, {"do": "apply", "version": row.version, "path": row.update_blob})
+    blob, command = row.update_blob, {"do": "apply", "version": row.version}
+    snapshot = hub.view.snapshot_at_most(hub.view.run().version)
+    if snapshot is not None and snapshot.snapshot_blob and snapshot.version > version:
+        later = snapshot.snapshot_blob
+        if _asked_at(hub, later) < _asked_at(hub, blob):
+            blob = later
+            command = {"do": "load", "version": snapshot.version, "kind": "snapshot", "keep": True}
+    if blob not in hub.files:
+        return _fetch(hub, blob, now)
+    return tell(hub, {**command, "path": blob})
+
+
+def _asked_at(hub: HubState, blob: str) -> float:
+    """When a blob that cannot be had is asked for again; at once, where nobody has tried."""
+    return hub.lacking.get(blob, (0.0, 0.0))[0]
 
 
 def _fetch(hub: HubState, blob: str, now: float) -> list[Action]:
-    if blob in hub.fetching:
+    if blob in hub.fetching or now < _asked_at(hub, blob):
         return []
     hub.fetching[blob] = now
     return [Fetch(blob)]
@@ -143,6 +159,7 @@ def on_trained(hub: HubState, answer: dict[str, Any], now: float) -> None:
 def on_version(hub: HubState, answer: dict[str, Any], now: float) -> None:
     """The trainer holds a version."""
     hub.trainer.version, hub.trainer.digest = answer["version"], answer["digest"]
+    hub.lacking.clear()
     hub.spent("apply", float(answer["seconds"]))
     hub.trainer.source = "update"
     if answer["did"] == "load":

@@ -50,13 +50,19 @@ def outlives_job(hub: HubState, num_blocks: int, now: float) -> bool:
     if hub.walltime_end is None:
         return False
     left_s = hub.walltime_end - now - hub.view.timing().margin_s
-    return left_s < num_blocks * hub.trainer.block_s
+    return left_s < num_blocks * likely_block_s(hub)
+
+
+def likely_block_s(hub: HubState) -> float:
+    """How long a block takes; a lease, as long as nobody has seen one."""
+    return hub.trainer.block_s or hub.view.timing().lease_s
 
 
 def must_publish(hub: HubState, held: list[Block]) -> bool:
     """At the quota (everything granted is trained), before the deadline's margin, when leaving, or
-    when the run starts no more. Only where the log agrees on what is completed, so that the delta
-    holds the progress of exactly its blocks."""
+    when the run starts no more: then though no round is open, for none will be before the run goes
+    on, and what is delivered outlives us (R4). Only where the log agrees on what is completed, so
+    that the delta holds the progress of exactly its blocks."""
     trained = {key_of(block) for block in held if block.state == TRAINED}
     if not trained or hub.publication is not None or hub.queue or hub.appending:
         return False
@@ -64,15 +70,15 @@ def must_publish(hub: HubState, held: list[Block]) -> bool:
         return False
     if hub.leaving is not None:
         return True
-    round_ = hub.view.round()
-    if round_ is None or round_.state != "open" or hub.incarnation is None:
+    if hub.incarnation is None or hub.view.has_undecided(hub.incarnation[0]):
         return False
-    if hub.view.has_undecided(hub.incarnation[0]):
+    round_, in_work = hub.view.round(), any(block.state == TRAINING for block in held)
+    rests = hub.view.run().state != "running" and not in_work
+    if round_ is None:
+        return rests
+    if round_.state == "closed":  # its version comes first
         return False
-    if all(block.state == TRAINED for block in held):
-        return True
-    in_work = any(block.state == TRAINING for block in held)
-    return (not in_work and hub.view.run().state != "running") or pressed(hub, 1)
+    return rests or all(block.state == TRAINED for block in held) or pressed(hub, 1)
 
 
 def cut(hub: HubState, held: list[Block], version: int) -> dict[str, Any]:

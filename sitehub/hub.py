@@ -241,7 +241,8 @@ class Hub:
                 self.say(_again(error))
                 await asyncio.sleep(_RETRY_S)
             except (BlobMissing, BlobDamaged) as error:
-                return self.logic.on_missing(blob, str(error))
+                self.say(f"{error}; it waits for a snapshot, or for the blob to come back")
+                return self.logic.on_missing(blob, self.clock())
 
     async def _store(self, name: str) -> None:
         began = self.clock()

@@ -98,13 +98,17 @@ class HubLogic:
     def on_fetched(self, blob: str, now: float) -> None:
         """A blob is in the work folder."""
         self.hub.files.add(blob)
+        self.hub.lacking.pop(blob, None)
         self.hub.spent("download", now - self.hub.fetching.pop(blob))
 
-    def on_missing(self, blob: str, reason: str) -> None:
-        """A version we need is released: we are too far behind; start over as a joiner."""
-        self.hub.fetching.pop(blob, None)
-        self.hub.trainer.cold = self.hub.incarnation is None
-        self.hub.depart("trainer", f"a blob it needs is gone: {reason}")
+    def on_missing(self, blob: str, now: float) -> None:
+        """A blob we need is not in the store, or damaged: ask again, each time later, and say so
+        (P6). A snapshot serves as well; whoever holds the state stores one when it hears of it."""
+        hub = self.hub
+        hub.fetching.pop(blob, None)
+        hub.trainer.cold = hub.incarnation is None
+        pause_s = min(2 * hub.lacking.get(blob, (0.0, 0.5))[1], hub.view.timing().lease_s)
+        hub.lacking[blob] = (now + pause_s, pause_s)
 
     def on_stored(self, name: str, blob: str, num_bytes: int, seconds: float) -> None:
         """A file of the work folder is stored as a blob."""
@@ -160,7 +164,7 @@ class HubLogic:
             return
         if hub.walltime_end is not None:
             left_s = hub.walltime_end - now
-            if left_s < hub.view.timing().margin_s + hub.trainer.block_s:
+            if left_s < hub.view.timing().margin_s + delivery.likely_block_s(hub):
                 why = f"its job ends in {left_s:.0f} s"
                 hub.leaving = Leaving("walltime", why, door.TEMPORARY)
         elif one.drain:
@@ -202,6 +206,7 @@ class HubLogic:
                     "version": hub.trainer.version,
                     "walltime_left_s": left_s,
                     "step_s": hub.trainer.step_s or None,
+                    "missing": next(iter(hub.lacking), None),
                 }
             )
         )
@@ -211,7 +216,7 @@ class HubLogic:
             return "starting"
         if self.hub.publication is not None:
             return "publishing"
-        if self.hub.fetching:
+        if self.hub.fetching or (self.hub.lacking and not self.hub.trainer.busy):
             return "applying"
         return {"train": "training", "apply": "applying"}.get(self.hub.trainer.busy, "waiting")
 

@@ -38,8 +38,9 @@ class Rehearsal:
         self._momentum = {NAME: torch.zeros(size)}
         self._anchor = Anchor(self._local)
 
-    def load(self, version: int, path: Path, kind: str) -> str:
-        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ."""
+    def load(self, version: int, path: Path, kind: str, keep: bool = False) -> str:
+        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ. With `keep`,
+        undelivered progress stays on top."""
         if kind == "snapshot":
             state = load_snapshot(path)
             self._theta, self._momentum = state.parameters, state.momentum
@@ -47,7 +48,10 @@ class Rehearsal:
             self._theta = load_parameters(path)
             self._momentum = {NAME: torch.zeros_like(self._theta[NAME])}
         self.version = version
-        self._anchor.restart(self._local, self._theta)
+        if keep:
+            self._anchor.rebase(self._local, self._theta)
+        else:
+            self._anchor.restart(self._local, self._theta)
         return digest(self._theta)
 
     def train(self, number: int) -> None:

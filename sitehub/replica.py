@@ -59,10 +59,12 @@ class Replica:
         self._check_loaded()
         return self._version or 0
 
-    def load(self, version: int, path: Path, kind: Literal["initial", "snapshot"]) -> str:
+    def load(
+        self, version: int, path: Path, kind: Literal["initial", "snapshot"], keep: bool = False
+    ) -> str:
         """local, P, θ ← a file's parameters, m ← its momentum (zero for "initial"); the digest of
-        θ. The inner optimizer's state is kept. Raises SnapshotInvalid, ModelInvalid,
-        FileTrouble."""
+        θ. With `keep`, undelivered progress stays on top, as after `apply`. The inner optimizer's
+        state is kept. Raises SnapshotInvalid, ModelInvalid, FileTrouble."""
         _check_there(path)
         if kind == "snapshot":
             state = load_snapshot(path)
@@ -74,7 +76,10 @@ class Replica:
             momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
         check_fits(self._model, theta)
         self._theta, self._momentum, self._version = theta, momentum, version
-        self._anchor.restart(self._local, theta)
+        if keep:
+            self._anchor.rebase(self._local, theta)
+        else:
+            self._anchor.restart(self._local, theta)
         return digest(theta)
 
     def train(

@@ -103,6 +103,8 @@ class HubState:
     announced_version: int | None = None  # newest one in a VersionApplied
     files: set[str] = field(default_factory=set)  # blobs in the work folder
     fetching: dict[str, float] = field(default_factory=dict)  # blob: since when
+    # blobs that cannot be had: when to ask again, and after what pause
+    lacking: dict[str, tuple[float, float]] = field(default_factory=dict)
     storing: bool = False
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
 

@@ -55,7 +55,8 @@ class Trainer:
 
     def _do_load(self, command: Message) -> Message:
         begun = time.perf_counter()
-        digest = self._replica.load(command["version"], self._path(command), command["kind"])
+        kind, keep = command["kind"], command.get("keep", False)
+        digest = self._replica.load(command["version"], self._path(command), kind, keep)
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_train(self, command: Message) -> Message:

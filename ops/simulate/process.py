@@ -7,7 +7,6 @@ out can be seen, and a supervisor starts them again as a batch queue would.
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import sqlite3
 import traceback
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eventlog.errors import AtollError, LogDamaged
+from eventlog.events import Token
 from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.states import TRAINING
@@ -27,7 +27,7 @@ from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
 from ops.simulate.trainers import Bench, SimHandover
 from outer.coordinator import Coordinator
-from outer.recover import VersionDiffers
+from outer.recover import StateLost, VersionDiffers
 from outer.workshop import Workshop
 from sitehub.hub import Hub
 
@@ -88,7 +88,8 @@ class Machine:
 
     def kill(self, restart_s: float | None) -> None:
         """SIGKILL: nothing it does from here on reaches anybody."""
-        self.restart_s = restart_s
+        if self.alive:
+            self.restart_s = restart_s  # else it is about to be started already, or never
         self.client.dead = True
         self.process.resume()
         if self.task is not None:
@@ -148,6 +149,8 @@ class Machine:
         if isinstance(error, LogDamaged):
             self.damaged = error.sequence
             self.world.found_damage(self, error)
+        elif isinstance(error, StateLost):
+            self.world.stopped_without(self, error)
         elif isinstance(error, VersionDiffers) or not isinstance(error, AtollError):
             last = "".join(traceback.format_exception(error)[-3:])
             self.world.violated("P3", f"{self.name} broke down: {last}")
@@ -177,6 +180,7 @@ class SiteMachine(Machine):
             allowed=self._allowed,
             begins=self._begins,
             poisoned=world.poisoned,
+            spoiled=world.spoiled,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
         )
@@ -184,6 +188,12 @@ class SiteMachine(Machine):
     @property
     def gone(self) -> bool:
         return self.left
+
+    @property
+    def incarnation(self) -> Token | None:
+        """Which one its hub is, if it is one."""
+        logic = getattr(self.hub, "logic", None)
+        return logic.hub.incarnation if logic is not None else None
 
     @property
     def projection(self) -> Path:
@@ -288,8 +298,3 @@ class CoordinatorMachine(Machine):
                 pen=self.pen(),
             ).run()
         return 0
-
-
-def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
-    """A site's own rate."""
-    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

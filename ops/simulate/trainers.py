@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eventlog.blobs import digest_file
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
 from ops.simulate.loop import VirtualLoop
@@ -35,6 +36,7 @@ class Bench:
     start_s: float
     allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
     begins: Callable[[int, int], None]  # it is about to train this block of this epoch
+    spoiled: dict[str, str]  # takes the digests of bad deltas, and what is wrong with each
     poisoned: set[int]  # numbers of blocks that make NaN of a delta
     violated: Callable[[str], None]
     injected: Callable[[str], None]
@@ -133,7 +135,8 @@ class SimHandover:
     async def _do_load(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
         path = self.folder / command["path"]
-        digest = replica.load(command["version"], path, command["kind"])
+        keep = command.get("keep", False)
+        digest = replica.load(command["version"], path, command["kind"], keep)
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
 
     async def _do_apply(self, replica: Rehearsal, command: Message) -> Message:
@@ -191,6 +194,8 @@ class SimHandover:
             self._bench.injected(f"bad delta: {harm}")
         path = self.folder / command["path"]
         norms = replica.publish(path, command["codec"], harm)
+        if harm:
+            self._bench.spoiled[digest_file(path).digest] = harm
         return {
             "path": command["path"],
             "codec": command["codec"],

@@ -11,6 +11,7 @@ from eventlog.events import (
     DrainRequested,
     Heartbeat,
     LeaseStolen,
+    RunPaused,
     SiteDeparted,
     SiteDeparting,
     SiteJoined,
@@ -226,11 +227,22 @@ def test_p7_a_block_whose_end_is_not_folded_yet_is_delivered_before_the_good_bye
 
 
 def test_r12_no_block_is_started_that_would_outlast_the_job() -> None:
-    desk = training(walltime_end=100.0 + LEASE_S + 2.5 * BLOCK_S)
-    desk.now += BLOCK_S
+    desk = training(walltime_end=100.0 + 2 * LEASE_S + 1.0)
+    desk.now += LEASE_S + 1.0 - 1.5 * BLOCK_S
     desk.trained(1)
     desk.turn()  # a block and a half is left: the second is in work, the third not begun
     assert desk.run.states(0, 1, 2) == ["trained", "training", "leased"]
+
+
+def test_r12_a_block_that_nobody_has_timed_is_not_begun_within_a_lease_of_the_margin() -> None:
+    """Its first one here, or after a restart: it might be ended by the walltime in the middle."""
+    desk = Desk(Scenario({"epochs": 9}), walltime_end=100.0 + 3 * LEASE_S)
+    desk.come_in()
+    desk.now += LEASE_S + 0.5
+    assert desk.run.open(a=2) == "" and desk.run.grant("a", 0, 1) == ""
+    desk.turn()
+    assert desk.run.states(0, 1) == ["leased", "leased"]
+    assert [one.code for one in desk.says(SiteDeparting)] == ["walltime"]
 
 
 def test_a_drained_site_ends_its_block_delivers_and_goes_with_0() -> None:
@@ -272,6 +284,28 @@ def test_r2_who_was_stolen_from_delivers_the_rest_at_once() -> None:
     desk.turn()
     assert desk.told[-1]["do"] == "publish"
     assert [block.block for block in desk.hub.publication.blocks] == [0, 1]
+
+
+def test_r2_what_was_trained_beside_a_delta_is_delivered_in_a_paused_run_without_a_round() -> None:
+    desk = training()
+    run = desk.run
+    desk.trained(1)
+    desk.turn()  # block 1 is in work, block 2 claimed
+    run.deliver("a", 0)
+    run.operator(RunPaused(reason="maintenance"))
+    for step in (2, 3):
+        if desk.told[-1]["do"] == "train":
+            desk.trained(step)
+            desk.turn()
+    assert run.states(0, 1, 2) == ["delivered", "trained", "trained"]
+    assert desk.told[-1]["do"] == "train", "one undecided delta at a time"
+    run.commit()
+    desk.turn()
+    assert desk.told[-1]["do"] == "apply"
+    desk.hold(1)
+    desk.turn()
+    assert desk.told[-1]["do"] == "publish"
+    assert [block.block for block in desk.hub.publication.blocks] == [1, 2]
 
 
 def test_r2_a_steal_that_overtakes_a_start_wins_and_the_block_is_not_trained() -> None:
