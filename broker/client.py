@@ -9,13 +9,35 @@ straight to the socket while that takes it; where it does not, the client's own 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.client import Client
 
-from broker.messages import Message, Outgoing
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
+
+    subject: str
+    reply: str
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def status(self) -> str:
+        return self.headers.get("Status", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish."""
+
+    subject: str
+    data: bytes = b""
+    headers: Mapping[str, str] | None = None
+    reply: str = ""
 
 
 @dataclass(slots=True, eq=False)

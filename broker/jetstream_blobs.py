@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from broker.api import ask, parse, persist
 from broker.appender import EXPECTED
+from broker.client import Outgoing
 from broker.connection import Connection
 from broker.errors import NO_STREAM, WRONG_LAST_SEQUENCE, ApiError, LinkDown
-from broker.messages import Outgoing
 from broker.streams import blob_config, blob_stream, create_stream, open_stream
 from eventlog.blobs import is_digest
 from eventlog.chunked import META, ChunkedBlobs

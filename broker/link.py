@@ -7,8 +7,8 @@ import contextlib
 import random
 from collections.abc import Sequence
 
+from broker.client import Message, Outgoing
 from broker.errors import LinkDown
-from broker.messages import Message, Outgoing
 from broker.session import Session, end_task
 
 CONNECT_S = 3.0

@@ -18,9 +18,8 @@ from typing import Any
 
 import nats.errors
 
-from broker.client import DirectClient, Ear
+from broker.client import DirectClient, Ear, Message, Outgoing
 from broker.errors import LinkDown
-from broker.messages import Message, Outgoing
 from broker.wire import LARGE_BYTES, Wire
 
 PING_S = 10
@@ -184,12 +183,9 @@ class Session:
         if self.ended.is_set():
             raise LinkDown(self.problem)
         try:
-            if self._wire is None:
-                await self._client.send(*messages)
-            else:
-                for message in messages:
-                    large = len(message.data) >= LARGE_BYTES
-                    await (self._wire.send(message) if large else self._client.send(message))
+            if self._wire is not None and len(messages[-1].data) >= LARGE_BYTES:
+                return await self._wire.send(*messages)
+            await self._client.send(*messages)
         except (nats.errors.Error, OSError) as error:
             raise LinkDown(str(error) or type(error).__name__) from error
 

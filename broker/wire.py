@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.messages import Message, Outgoing, read_headers
+from broker.client import Message, Outgoing
 
 LARGE_BYTES = 64 << 10  # of a message that is worth it
 _KINDS = (b"MSG ", b"HMSG")
+_VERSION = "NATS/1.0"
 
 
 class Wire(asyncio.BufferedProtocol):
@@ -35,11 +36,12 @@ class Wire(asyncio.BufferedProtocol):
         self._client = client
         transport.set_protocol(self)
 
-    async def send(self, message: Outgoing) -> None:
-        """Write a message, once there is room. Raises OSError."""
+    async def send(self, *messages: Outgoing) -> None:
+        """Write messages in order, once there is room. Raises OSError."""
         await self._writer.drain()
-        for piece in (message.head(), memoryview(message.data), b"\r\n"):
-            self._writer.write(piece)
+        for message in messages:
+            for piece in (_head(message), memoryview(message.data), b"\r\n"):
+                self._writer.write(piece)
 
     # -- called by the transport ------------------------------------------------------------------
 
@@ -104,3 +106,27 @@ class Wire(asyncio.BufferedProtocol):
         headers = read_headers(bytes(data[:split])) if split else {}
         subject = fields[1].decode(errors="replace")
         self._take(Message(subject, "", headers, bytes(data[split:])))
+
+
+def _head(message: Outgoing) -> bytes:
+    """What precedes a message's data."""
+    fields = " ".join(filter(None, (message.subject, message.reply)))
+    num_bytes = len(message.data)
+    if not message.headers:
+        return f"PUB {fields} {num_bytes}\r\n".encode()
+    pairs = "".join(f"{key}: {value}\r\n" for key, value in message.headers.items())
+    block = f"{_VERSION}\r\n{pairs}\r\n".encode()
+    return f"HPUB {fields} {len(block)} {len(block) + num_bytes}\r\n".encode() + block
+
+
+def read_headers(block: bytes) -> dict[str, str]:
+    """The headers of a message; of the first line, what follows the version is `Status` and
+    `Description`. What is no UTF-8 becomes U+FFFD."""
+    first, *lines = block.decode(errors="replace").split("\r\n")
+    status, _, description = first.removeprefix(_VERSION).strip().partition(" ")
+    headers = {"Status": status, "Description": description.strip()} if status else {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon:
+            headers[key.strip()] = value.strip()
+    return headers

@@ -29,11 +29,9 @@ import nats
 from nats.aio.client import Client
 
 from broker.connection import Connection, check_server, connect
-from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
-from eventlog.blobs import BlobStore
 from eventlog.chain import Record
 from eventlog.codec import decode
 from eventlog.events import COORDINATOR, OPERATOR, LeaseGranted, RunPaused, RunResumed, SiteAdmitted
@@ -114,7 +112,7 @@ async def _granting(
         [founding(1, blocks_per_round=1), RunPaused(reason="sites gather")], Stamp()
     )
     projection = Projection(":memory:", [LeaseTable()], run)
-    shop = _shop(await JetStreamBlobs.create(connection, run))
+    shop = _shop()
     coordinator = Coordinator(watched, projection, shop, "bench", max_grants=max_grants)
     task = asyncio.create_task(coordinator.run())
     try:
@@ -230,11 +228,21 @@ class _Watched:
         """The log stays its maker's to close."""
 
 
-def _shop(blobs: BlobStore) -> Any:
+class _Shelf:
+    """What the coordinator sees when it looks through the blobs: those of version 0, no more."""
+
+    async def digests(self) -> list[str]:
+        return [founding(1, 1).parameters_blob]
+
+    async def unfinished(self) -> dict[str, int]:
+        return {}
+
+
+def _shop() -> Any:
     """A workshop that holds version 0 and has nothing to do."""
     digests = {name: digest_of(f"{name} 0") for name in ("parameters", "momentum", "residual")}
     state = SimpleNamespace(version=0)
-    return SimpleNamespace(state=state, digests=SimpleNamespace(**digests), blobs=blobs)
+    return SimpleNamespace(state=state, digests=SimpleNamespace(**digests), blobs=_Shelf())
 
 
 def _syncs_per_second(path: Path, num: int) -> float:

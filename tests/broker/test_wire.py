@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.messages import Message, Outgoing, read_headers
-from broker.wire import LARGE_BYTES, Wire
+from broker.client import Message, Outgoing
+from broker.wire import LARGE_BYTES, Wire, read_headers
 
 
 class Client(asyncio.StreamReaderProtocol):
