@@ -19,6 +19,7 @@ BENCHES: dict[str, str] = {
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "replay": "ops.bench.replay",
+    "torchft": "ops.bench.torchft",
 }
 
 
@@ -34,6 +35,7 @@ def bench(name: str, quick: bool, as_json: bool) -> None:
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     replay    how fast a log becomes a lease table, and what its audit takes
+    torchft   an outer round of 50 million parameters, beside torchft's DiLoCo
 
     Values are medians of several runs; a ratio is value / against. Without --quick it ends within
     12 minutes on two cores. A missed target is shown and does not change the exit code.
