@@ -28,6 +28,7 @@ from eventlog.config import RunConfig, Target
 from eventlog.errors import AtollError
 from eventlog.events import CoordinatorElected, Event
 from eventlog.feed import Feed
+from eventlog.log import EventLog
 from eventlog.projector import Projection
 from leases.table import LeaseTable
 from leases.view import View
@@ -51,8 +52,11 @@ class BenchFailed(AtollError):
 
 @dataclass(slots=True)
 class Rig:
-    """`entries`: the log as it came, and `came` when, by our monotonic clock; `view`: its fold."""
+    """`entries`: the log as it came, and `came` when, by our monotonic clock; `view`: its fold.
+    `folder`: removed at the end with all that is in it."""
 
+    folder: Path
+    log: EventLog
     crew: Crew
     server: BrokerServer
     config: RunConfig
@@ -181,5 +185,4 @@ async def rigged(
         stack.push_async_callback(log.close)
         projection = stack.enter_context(Projection(":memory:", [LeaseTable()], config.name))
         feed = await stack.enter_async_context(Feed(log, 0))
-        yield Rig(crew, server, config, data, feed, projection)
-
+        yield Rig(folder, log, crew, server, config, data, feed, projection)

@@ -5,11 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM
-
-from sitehub.model import model_config
-
 _QWEN3 = {"model_type": "qwen3", "tie_word_embeddings": True}
 
 # Named by what they are; the parameters of each are counted by a test.
@@ -41,6 +36,11 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def shapes_of(table: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a model's parameters, sorted, tied ones once; no memory is taken."""
+    import torch  # whoever only asks for names of models need not wait for it
+    from transformers import AutoModelForCausalLM
+
+    from sitehub.model import model_config
+
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(table, 1))
     return {name: tuple(value.shape) for name, value in sorted(model.named_parameters())}

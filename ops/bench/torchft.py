@@ -164,7 +164,7 @@ async def _ours(codec: str, rounds: int, progress: Progress) -> list[float]:
             progress(f"atoll, {codec}", len(found), rounds + WARM_UP)
             at = len(found)
             found = await rig.until(
-                lambda at=at: (now if len(now := durations(rig)) > at else None),  # type: ignore[misc]
+                lambda at=at: now if len(now := durations(rig)) > at else None,  # type: ignore[misc]
                 f"round {at + 1} with {codec}",
             )
         progress(f"atoll, {codec}", rounds + WARM_UP, rounds + WARM_UP)
@@ -204,4 +204,3 @@ def durations(rig: Rig) -> list[float]:
         if len(begun) == len(SITES):
             found.append(max(begun) - max(done))
     return found
-

@@ -48,7 +48,9 @@ def _replica(shapes: list[list[int]], rounds: int, number: int, lighthouse: str)
     torch.set_num_threads(1)
     torchft: Any = importlib.import_module("torchft")
     local_sgd: Any = importlib.import_module("torchft.local_sgd")
-    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    store: Any = importlib.import_module("torch.distributed").TCPStore(
+        "localhost", 0, is_master=True, wait_for_workers=False
+    )
     torch.manual_seed(0)
     model = torch.nn.ParameterList(torch.randn(shape).mul_(0.02) for shape in shapes)
     inner = torch.optim.SGD(model.parameters(), lr=1e-3)

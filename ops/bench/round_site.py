@@ -1,0 +1,163 @@
+"""The sites in `atoll bench round`: one process with their tensors, that does not train.
+
+    python -m ops.bench.round_site ORDER.json
+
+It does one order and prints what that took as one JSON object: "deliver" plays the sites one after
+the other, each from the initial parameters (progress, delta, upload); "apply" takes updates as one
+site does; "limit" times what no implementation can do without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from broker.connection import connect
+from broker.jetstream_blobs import JetStreamBlobs
+from eventlog.blobs import BlobStore
+from eventlog.config import RunConfig
+from ops.bench.shapes import count
+from sitehub import machine
+from sitehub.corpus import Corpus
+from sitehub.model import build_model, parameters_of
+from sitehub.replica import Replica
+from sitehub.training import InnerLoop
+
+PROGRESS = 1e-3  # of a parameter, by inner steps that are not taken: normal, as large as AdamW's
+REPEATS = 3  # of what the limit is made of
+
+Answer = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    order = json.loads(Path(argv[0]).read_text())
+    machine.set_threads(1)
+    answer = limit(order) if order["do"] == "limit" else asyncio.run(_with_blobs(order))
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({**answer, "peak_gb": peak_kb * 1024 / 1e9}))
+    return 0
+
+
+async def _with_blobs(order: Answer) -> Answer:
+    config = RunConfig.model_validate(order["config"])
+    folder = Path(order["folder"])
+    async with await connect(order["broker"], name="sites") as connection:
+        blobs = await JetStreamBlobs.open(connection, config.name)
+        initial = folder / "initial"
+        await blobs.get(order["initial"], initial)
+        site = _Site(config, Path(order["data"]), initial)
+        initial.unlink()
+        work = deliver if order["do"] == "deliver" else apply
+        answer: Answer = await work(site, blobs, folder, order)
+        await blobs.close()
+    return answer
+
+
+class _Site:
+    """A trainer's replica of the model, made as a trainer makes it."""
+
+    def __init__(self, config: RunConfig, data: Path, initial: Path) -> None:
+        corpus = Corpus.open(data)
+        model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+        loop = InnerLoop(model, corpus, config.inner, config.data.block_sequences)
+        self.codec = config.outer.delta_codec
+        self.local = parameters_of(model)
+        self.replica = Replica(model, corpus, config.outer, loop)
+        self.replica.load(0, initial, "initial")
+
+    def move(self, seed: int) -> None:
+        """What inner steps would do to the local parameters, the same for the same seed."""
+        chance = torch.Generator().manual_seed(seed)
+        for value in self.local.values():
+            value.sub_(torch.randn(value.shape, generator=chance).mul_(PROGRESS))
+
+
+async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+    """Each site's delta, encoded and stored."""
+    deltas = []
+    for number in range(order["sites"]):
+        path = folder / f"delta-{number}"
+        site.move(number)
+        began = time.perf_counter()
+        norms = site.replica.publish(path, site.codec)
+        encoded = time.perf_counter()
+        blob = await blobs.put(path)
+        deltas.append(
+            {
+                "encode": encoded - began,
+                "upload": time.perf_counter() - encoded,
+                "blob": blob.digest,
+                "num_bytes": blob.num_bytes,
+                "norm": norms.norm,
+                "max_abs": norms.max_abs,
+            }
+        )
+        path.unlink()
+        site.replica.rebase(reset=True)  # the next site begins where this one did
+    return {"deltas": deltas}
+
+
+async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+    """Each version in turn, from its update."""
+    versions = []
+    for number, update in enumerate(order["updates"], start=1):
+        path = folder / f"update-{number}"
+        began = time.perf_counter()
+        await blobs.get(update, path)
+        fetched = time.perf_counter()
+        digest = site.replica.apply(number, path)
+        versions.append(
+            {
+                "download": fetched - began,
+                "apply": time.perf_counter() - fetched,
+                "digest": digest,
+            }
+        )
+        path.unlink()
+    return {"versions": versions}
+
+
+def limit(order: Answer) -> Answer:
+    """Seconds, one thread: to copy the path's bytes as files and hash them, to copy the fp32 model
+    once in memory, to hash it once."""
+    files = [Path(order["folder"]) / name for name in ("bytes", "copy")]
+    with files[0].open("wb") as file:
+        for num_bytes in order["bytes"]:
+            file.write(torch.randint(256, (num_bytes,), dtype=torch.uint8).numpy().data)
+    num = count(order["model"])
+    source, target = torch.ones(num), torch.ones(num)
+
+    def through() -> None:
+        shutil.copyfile(*files)
+        with files[1].open("rb") as file:
+            hashlib.file_digest(file, "sha256")
+
+    return {
+        "bytes": _timed(through),
+        "copy": _timed(lambda: target.copy_(source)),
+        "digest": _timed(lambda: hashlib.sha256(source.numpy().data)),
+    }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
