@@ -18,6 +18,7 @@ from eventlog.events import Name, Positive
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
 Share = Annotated[float, Field(ge=0, le=1)]
+CodecName = Literal["fp32", "bf16", "int8", "4-bit", "top-k"]
 
 MIN_OUTLIER_FACTOR = 2.0
 MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
@@ -70,8 +71,8 @@ class Outer(Section):
 
     lr: PositiveFloat = 0.7
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    delta_codec: Literal["fp32", "bf16"] = "bf16"  # sites to coordinator
-    update_codec: Literal["fp32", "bf16"] = "bf16"  # coordinator to sites; the rest is carried on
+    delta_codec: CodecName = "bf16"  # sites to coordinator
+    update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
     overlap: Literal["none"] = "none"
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from outer.merge import accumulate
 from outer.nesterov import step_one
-from outer.packing import CODECS
+from outer.packing import CODECS, pack, unpack
 from outer.versions import digest
 
 OPERATIONS = ("decode", "merge", "encode", "step")
@@ -69,9 +69,9 @@ def inputs(label: str) -> dict[str, Tensor]:
 
 def _decode() -> dict[str, Tensor]:
     patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
-    results = {"bf16": CODECS["bf16"].unpack({"values": patterns})}  # all there are
+    results = {"bf16": unpack(CODECS["bf16"], {"values": patterns}, torch.empty(1 << 16))}
     for name, tensor in inputs("decode").items():
-        results[name] = CODECS["fp32"].unpack({"values": tensor})
+        results[name] = unpack(CODECS["fp32"], {"values": tensor}, torch.empty(tensor.shape))
     return results
 
 
@@ -89,11 +89,11 @@ def _encode() -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
     for name, merged in inputs("merged").items():
         for codec in _CODECS:
-            method = CODECS[codec]
-            parts = method.pack(merged)
+            parts = pack(CODECS[codec], merged)
             for part, values in parts.items():
                 results[f"{codec}/{part}/{name}"] = values
-            results[f"{codec}/residual/{name}"] = torch.sub(merged, method.unpack(parts))
+            decoded = unpack(CODECS[codec], parts, torch.empty(merged.shape))
+            results[f"{codec}/residual/{name}"] = torch.sub(merged, decoded)
     return results
 
 
