@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventlog.events import (
+    OPERATOR,
     BlockCompleted,
     BlockStarted,
     DeltaBlock,
@@ -27,7 +28,6 @@ from eventlog.writer import Stamp, Writer
 from leases.rows import Block, Incarnation
 from leases.states import LEASED
 from ops.bench.rig import Rig
-from ops.folded import request
 
 PATIENCE_S = 600.0  # a coordinator recovers, judges and merges billions of bytes
 
@@ -56,9 +56,10 @@ class Scripted:
     async def join(self) -> None:
         """All are admitted and hold version 0, before the first round opens."""
         rig = self._rig
-        await request(rig.log, RunPaused(reason="sites gather"))
-        created = await rig.until(lambda: rig.of(RunCreated), "the run")
-        one = created[0][1]
+        one = (await rig.until(lambda: rig.of(RunCreated), "the run"))[0][1]
+        operator = Writer(rig.log, OPERATOR)
+        operator.set(*rig.view.pen(OPERATOR))
+        await operator.append([RunPaused(reason="sites gather")], Stamp())
         joined = SiteJoined(
             hardware={},
             software={},
@@ -70,7 +71,7 @@ class Scripted:
             lives = await rig.until(lambda name=name: self._live(name), f"{name}'s admission")  # type: ignore[misc]
             self._tokens[name] = lives.token
         await self.hold(0, one.parameters_digest)
-        await request(rig.log, RunResumed(reason="all are there"))
+        await operator.append([RunResumed(reason="all are there")], Stamp())
 
     async def hold(self, version: int, digest: str) -> None:
         """All say that they hold a version."""

@@ -29,7 +29,7 @@ from sitehub.build import Options
 
 VERSION, VARIABLE = "0.2.0", "ATOLL_TORCHFT_PYTHON"
 MODEL, SITES = MODELS["qwen3-50m"], ("alpha", "beta")
-CODECS = ("bf16", "fp32")
+CODECS = ("4-bit", "fp32")
 ROUNDS, WARM_UP = 20, 2  # the first rounds touch memory for the first time, at both
 SEQUENCE_TOKENS = 8  # a block is one step on one short sequence: it is not measured
 PEER_S = 600.0
@@ -51,7 +51,7 @@ def run(quick: bool, progress: Progress) -> Report:
 
 def measures(ours: dict[str, list[float]], theirs: list[float]) -> tuple[Measure, ...]:
     """`ours`: by codec, and `theirs`: seconds of each round."""
-    bounds = {"bf16": 1.0, "fp32": 5.0}
+    bounds = {"4-bit": 1.0, "fp32": 5.0}
     return tuple(
         measured(
             codec,
