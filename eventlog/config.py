@@ -67,14 +67,43 @@ class Inner(Section):
 
 
 class Outer(Section):
-    """The outer step: token-weighted Nesterov (DiLoCo, arXiv:2311.08105)."""
+    """The outer step on the token-weighted mean of deltas."""
 
-    lr: PositiveFloat = 0.7
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    # Nesterov (DiLoCo, arXiv:2311.08105), or the mean itself: lr = 1, momentum = 0, no schedule
+    optimizer: Literal["nesterov", "average"] = "nesterov"
+    lr: PositiveFloat = 0.7  # η, at its peak; "average": 1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # μ; "average": 0
+    warmup: Share = 0.0  # share of the run's progress over which η rises from 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of η after that
+    # share of η's peak that "linear" and "cosine" end at
+    final_lr: Annotated[float, Field(gt=0, le=1)] = 1.0
     delta_codec: CodecName = "bf16"  # sites to coordinator
     update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
     overlap: Literal["none"] = "none"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _average(cls, values: Any) -> Any:
+        """What "average" means need not be written out."""
+        if isinstance(values, dict) and values.get("optimizer") == "average":
+            return {"lr": 1.0, "momentum": 0.0, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Outer:
+        plain = (self.lr, self.momentum, self.warmup, self.schedule) == (1.0, 0.0, 0.0, "constant")
+        if self.optimizer == "average" and not plain:
+            raise ValueError(
+                'optimizer = "average" is lr = 1, momentum = 0, warmup = 0 and a constant schedule '
+                'by definition; leave them out, or give optimizer = "nesterov"'
+            )
+        if (self.schedule == "constant") != (self.final_lr == 1.0):
+            raise ValueError(
+                f'schedule = "{self.schedule}" with final_lr = {self.final_lr:g}: "linear" and '
+                '"cosine" need a final_lr below 1, "constant" has none'
+            )
+        return self
 
 
 class Rounds(Section):
@@ -111,6 +140,8 @@ class Snapshots(Section):
     """How often the whole state of a version is stored, and how far back one can recompute."""
 
     every_versions: Positive = 5  # a snapshot each so many versions
+    # and when so long has passed since the last, counted in ticks; 0: never
+    every_minutes: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
 
 

@@ -103,8 +103,8 @@ def committed(books: Books, entry: Entry) -> str:
     books.run.version = event.version
     books.db.execute(
         "INSERT INTO versions (version, seq, round, update_blob, update_codec, update_bytes, "
-        "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss, "
+        "ticks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.version,
             entry.record.sequence,
@@ -118,6 +118,7 @@ def committed(books: Books, entry: Entry) -> str:
             event.tokens,
             books.run.merged_tokens,
             loss,
+            books.run.ticks,
         ),
     )
     books.db.execute(

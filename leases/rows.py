@@ -145,4 +145,5 @@ class Version:
     tokens: int
     merged_tokens: int
     loss: float | None
+    ticks: int  # of the run when it was committed
     snapshot_blob: str | None

@@ -112,7 +112,7 @@ CREATE TABLE versions (
     version INTEGER PRIMARY KEY, seq INTEGER NOT NULL, round INTEGER NOT NULL,
     update_blob TEXT NOT NULL, update_codec TEXT NOT NULL, update_bytes INTEGER NOT NULL,
     parameters_digest TEXT NOT NULL, momentum_digest TEXT NOT NULL, residual_digest TEXT NOT NULL,
-    tokens INTEGER NOT NULL, merged_tokens INTEGER NOT NULL, loss REAL,
+    tokens INTEGER NOT NULL, merged_tokens INTEGER NOT NULL, loss REAL, ticks INTEGER NOT NULL,
     snapshot_blob TEXT, snapshot_bytes INTEGER
 );
 CREATE TABLE released (blob TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;

@@ -30,7 +30,7 @@ _DELTA = (
 )
 _VERSION = (
     "SELECT version, seq, round, update_blob, update_codec, parameters_digest, momentum_digest, "
-    "residual_digest, tokens, merged_tokens, loss, snapshot_blob FROM versions "
+    "residual_digest, tokens, merged_tokens, loss, ticks, snapshot_blob FROM versions "
 )
 
 

@@ -64,6 +64,7 @@ CODES = {
     "SpawnFailed": INVALID,
     "TensorFileInvalid": INVALID,
     "VersionDiffers": INVALID,
+    "VersionLost": INVALID,
     "WireInvalid": INVALID,
 }
 

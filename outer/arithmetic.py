@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outer.digests import digest
 from outer.merge import accumulate
-from outer.nesterov import step_one
+from outer.nesterov import Rule, carry, step
 from outer.packing import CODECS, pack, unpack
-from outer.versions import digest
+from outer.pieces import Array, flat
 
-OPERATIONS = ("decode", "merge", "encode", "step")
+OPERATIONS = ("decode", "merge", "encode", "step", "carry")
 SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device
 
 # Biased exponents of fp32. Lane i of an input takes range i mod 4 and varies within it, so that the
@@ -76,12 +77,13 @@ def _decode() -> dict[str, Tensor]:
 
 
 def _merge() -> dict[str, Tensor]:
-    results: dict[str, Tensor] = {}
+    totals: dict[str, Array] = {}
     for i, weight in enumerate(_WEIGHTS):
         for name, delta in inputs(f"delta {i}").items():
-            results[name] = accumulate(results.get(name), delta, weight)
-    for name, residual in inputs("residual").items():
-        results[name].add_(residual)
+            totals[name] = accumulate(totals.get(name), flat(delta), np.float32(weight))
+    results = inputs("residual")
+    for name, residual in results.items():
+        np.add(totals[name], flat(residual), out=flat(residual))
     return results
 
 
@@ -93,18 +95,29 @@ def _encode() -> dict[str, Tensor]:
             for part, values in parts.items():
                 results[f"{codec}/{part}/{name}"] = values
             decoded = unpack(CODECS[codec], parts, torch.empty(merged.shape))
-            results[f"{codec}/residual/{name}"] = torch.sub(merged, decoded)
+            np.subtract(flat(merged), flat(decoded), out=flat(decoded))
+            results[f"{codec}/residual/{name}"] = decoded
     return results
 
 
 def _step() -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
-    momentum = inputs("momentum")
+    momentum, rule = inputs("momentum"), Rule.of(_LR, _MU)
+    updates = [inputs(f"update {i}") for i in range(2)]
     for name, parameter in inputs("parameters").items():
-        for i in range(2):
-            step_one(parameter, momentum[name], inputs(f"update {i}")[name], _LR, _MU)
+        for update in updates:
+            step(flat(parameter), flat(momentum[name]), flat(update[name]), rule)
         results[f"parameters/{name}"] = parameter
         results[f"momentum/{name}"] = momentum[name]
+    return results
+
+
+def _carry() -> dict[str, Tensor]:
+    results, rule = inputs("residual"), Rule.of(_LR, _MU)
+    before, after, move = (inputs(label) for label in ("parameters", "stepped", "move"))
+    for name, residual in results.items():
+        rows = [flat(one[name]) for one in (before, after, move)]
+        carry(flat(residual), rows[0], rows[1], rows[2], rule)
     return results
 
 
@@ -113,6 +126,7 @@ _RUN: dict[str, Callable[[], dict[str, Tensor]]] = {
     "merge": _merge,
     "encode": _encode,
     "step": _step,
+    "carry": _carry,
 }
 
 

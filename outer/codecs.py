@@ -24,8 +24,8 @@ from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS
-from outer.values import OutOfRange, max_abs
 from outer.tensorfile import TensorFileInvalid
+from outer.values import OutOfRange, max_abs, pieces
 
 __all__ = [
     "CODECS",
@@ -93,14 +93,14 @@ class Writer:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
         target, start = decoded.view(-1), 0
-        for piece in packing.pieces(tensor):
+        for piece in pieces(tensor):
             self.add_piece(name, start, piece, target[start : start + piece.numel()])
             start += piece.numel()
         return decoded
 
     def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
-        """`add` for flat values of a tensor from its element `start` on, a multiple of PIECE: as
-        many as PIECE or a multiple of it, or the rest. By any thread; each element once."""
+        """`add` for flat values of a tensor from its element `start` on: multiples of GRAIN, and
+        the rest. By any thread; each element once."""
         try:
             parts = {k: v.cpu() for k, v in self._codec.pack(values).items()}
             for part, begin in self._codec.lengths(start).items():
@@ -156,8 +156,8 @@ class Opened(AbstractContextManager["Opened"]):
             raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
 
     def piece(self, name: str, start: int, out: Tensor) -> None:
-        """Write to `out` the flat values of a tensor from its element `start` on, a multiple of
-        PIECE. By any thread. Raises DeltaInvalid ("form")."""
+        """Write to `out` the flat values of a tensor from its element `start` on: multiples of
+        GRAIN, and the rest. By any thread. Raises DeltaInvalid ("form", "blob")."""
         begins, lengths = self._codec.lengths(start), self._codec.lengths(out.numel())
         try:
             parts = {

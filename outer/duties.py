@@ -21,12 +21,12 @@ from eventlog.events import (
 )
 from eventlog.projector import Projection
 from leases import retention
-from leases.progress import target_reached
 from leases.rows import Delta
 from leases.view import View
 from outer.codecs import DeltaInvalid
 from outer.facts import Facts, Verdict
 from outer.jobs import Jobs
+from outer.keeping import snapshot_due
 from outer.workshop import Workshop
 
 
@@ -111,19 +111,12 @@ class Duties:
         return all(delta.token[0] in self.verdicts for delta in self._view.deltas("cut"))
 
     def _start_snapshot(self, version: int) -> None:
-        row = self._view.version(version)
-        if row is None or row.snapshot_blob is not None:
-            return
-        due = version % self._view.config().snapshots.every_versions == 0
-        stored = any(one.version == version for one in self.saved)
-        if (due or target_reached(self._view.db) or self._view.run().state == "stopping") and (
-            not stored
-        ):
+        if not any(one.version == version for one in self.saved) and snapshot_due(self._view):
             self._jobs.start(f"snapshot {version}", self._snapshot(version))
 
     async def _recover(self) -> None:
         self.merged = None
-        await self.workshop.recover(self._view)
+        await self.workshop.recover(self._view, self.say)
 
     async def _judge(self, seq: int) -> None:
         delta = self._open(seq)

@@ -8,9 +8,9 @@ Where one delta is still undecided when the next is encoded (a predecessor's, or
 which r it will leave is not known: the next is encoded without r, and what it loses is *added* to r
 when it is merged and all before it are decided. So every bit that was trained is delivered once.
 
-The residuals are files of the site's own folder, read through a mapping and replaced by renaming:
-they take no memory but the cache, a decision costs nothing, and a new incarnation finds them. A
-lossless codec has none.
+The residuals are files of the site's own folder, of which one tensor is read at a time: they take
+no memory but the system's cache, a decision is a small file written, and a new incarnation finds
+them. A lossless codec has none.
 
 How it is used. The trainer has one `Feedback` for its folder and passes it the tensors of a delta;
 the hub gives each delta a label when it cuts it, by which it finds the delta in the log again (say
@@ -93,7 +93,7 @@ class Feedback:
             rest = stack.enter_context(self._writing(left)) if left else None
             for name, tensor in tensors:
                 if residual is not None:
-                    tensor.add_(residual.mapped(name).to(tensor.device))
+                    tensor.add_(residual.tensor(name).to(tensor.device))
                 decoded = file.add(name, tensor)
                 meter.add(decoded)
                 if rest is not None:
@@ -135,7 +135,7 @@ class Feedback:
             )
             file = stack.enter_context(self._writing(total))
             for name in self._shapes:
-                file.put(name, one.mapped(name) + other.mapped(name))
+                file.put(name, one.tensor(name).add_(other.tensor(name)))
         return total
 
     def _next_name(self) -> str:

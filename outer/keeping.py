@@ -10,6 +10,23 @@ from leases.view import View
 from outer.facts import Facts
 
 
+def snapshot_due(view: View) -> bool:
+    """Whether the newest version is to be stored whole: each so many versions, each so many
+    minutes (in ticks, R8), and the last one of a run."""
+    run, settings = view.run(), view.config().snapshots
+    newest = view.version(run.version)
+    if newest is None or newest.snapshot_blob is not None:
+        return False
+    if newest.version % settings.every_versions == 0:
+        return True
+    before = view.snapshot_at_most(newest.version)
+    waited = run.ticks - (before.ticks if before else 0)
+    minutes = settings.every_minutes
+    if minutes and waited >= view.timing().ticks(60 * minutes):
+        return True
+    return target_reached(view.db) or run.state == "stopping"
+
+
 def saving(view: View, facts: Facts) -> list[Event]:
     """Snapshots that are stored, and what need not be kept since."""
     fresh: list[Event] = [

@@ -7,15 +7,15 @@ processor's own conversion could treat denormals in a way of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from outer.blockwise import Blockwise
-from outer.values import check_range, from_bf16, max_abs, nearest_bf16, pieces
 from outer.topk import TopK
+from outer.values import check_range, from_bf16, max_abs, nearest_bf16, pieces
 
 Parts = dict[str, Tensor]
 
@@ -42,8 +42,8 @@ class Codec(Protocol):
     def lossless(self) -> bool: ...
 
     def lengths(self, num_elements: int) -> dict[str, int]:
-        """How many numbers each part has for so many elements. A piece of PIECE elements, or a
-        multiple of that, has as many as its share of the whole."""
+        """How many numbers each part has for so many elements. Of a multiple of GRAIN: also where
+        the parts of what follows begin."""
         ...
 
     def pack(self, values: Tensor) -> Parts:
@@ -105,18 +105,12 @@ CODECS: dict[str, Codec] = {
 }
 
 
-def pack_pieces(codec: Codec, tensor: Tensor) -> Iterator[tuple[Tensor, Parts]]:
-    """Each flat piece of an fp32 tensor with its parts, which are on the CPU. Raises OutOfRange."""
-    for piece in pieces(tensor):
-        yield piece, {part: values.cpu() for part, values in codec.pack(piece).items()}
-
-
 def pack(codec: Codec, tensor: Tensor) -> Parts:
     """All parts of an fp32 tensor as they are stored, on the CPU. Raises OutOfRange."""
     found = {part: [torch.empty(0, dtype=dtype)] for part, dtype in codec.parts.items()}
-    for _, parts in pack_pieces(codec, tensor):
-        for part, values in parts.items():
-            found[part].append(values)
+    for piece in pieces(tensor):
+        for part, values in codec.pack(piece).items():
+            found[part].append(values.cpu())
     shape = tensor.shape if codec.elementwise else (-1,)
     return {part: torch.cat(values).reshape(shape) for part, values in found.items()}
 

@@ -3,9 +3,9 @@
 A flat tensor is cut into chunks of 4,096, of which the 64 largest magnitudes are kept; of equal
 ones those that come first. Places are stored in 12 bits, ascending; a value as its sign and which
 of the chunk's two levels is its. The layout is SparseLoCo's (arXiv:2508.15706); the levels are the
-mean magnitudes of those above and of those not above the middle between largest and smallest kept.
-A mean leaves a group no more energy than it had, so an outlier cannot blow up what it sits beside:
-error feedback needs that.
+mean magnitudes of those above and of those not above the middle between largest and smallest kept
+(where fewer than 64 are not zero: of those, and zero). A mean leaves a group no more energy than it
+had, so an outlier cannot blow up what it sits beside: error feedback needs that.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class TopK:
         magnitudes = values.abs()
         peaks = magnitudes.amax(1, keepdim=True)
         check_range(float(peaks.max()), self.largest)
-        middle = (peaks + magnitudes.amin(1, keepdim=True)).mul_(0.5)
+        least = magnitudes.amin(1, keepdim=True)
+        middle = (peaks + least).mul_(0.5).mul_(least > 0)  # 0 where zeros are kept: they stay 0
         upper = magnitudes > middle
         num_upper = upper.sum(1)
         sums = _sum(torch.stack((magnitudes * ~upper, magnitudes * upper)))

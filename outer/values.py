@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+GRAIN = 4096  # a piece begins at a multiple of this: no codec's block or chunk is cut
 PIECE = 1 << 18  # elements worked on at a time on the CPU: few calls, and all in the cache
 DEVICE_PIECE = 1 << 22  # the same on an accelerator, where each operation costs a launch
 

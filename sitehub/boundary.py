@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventlog.events import BlockCompleted, VersionApplied
-from leases.progress import share_done
+from leases.progress import share_done, share_merged
 from leases.rows import Block
 from leases.states import TRAINED, TRAINING
 from sitehub import delivery
@@ -69,7 +69,9 @@ def _apply(hub: HubState, version: int, now: float) -> list[Action]:
         return []
     if row.update_blob not in hub.files:
         return _fetch(hub, row.update_blob, now)
-    return tell(hub, {"do": "apply", "version": row.version, "path": row.update_blob})
+    progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
+    command = {"do": "apply", "version": row.version, "path": row.update_blob}
+    return tell(hub, {**command, "progress": progress})
 
 
 def _fetch(hub: HubState, blob: str, now: float) -> list[Action]:

@@ -14,13 +14,15 @@ from typing import Literal
 
 import torch
 
+from eventlog.config import Outer
 from outer import codecs
 from outer.arithmetic import self_test
 from outer.codecs import Norms
 from outer.merge import apply_update
 from outer.pseudo_gradient import Anchor
+from outer.schedule import rule_of
 from outer.tensorfile import write
-from outer.versions import digest, load_parameters, load_snapshot, save_parameters
+from outer.versions import digest, load_parameters, load_version, save_parameters
 
 NAME = "blocks"
 LARGE = 1000.0  # times as large
@@ -28,11 +30,11 @@ Harm = Literal["nan", "form", "huge", "torn", "large"]
 
 
 class Rehearsal:
-    """One trainer's replica. `size`: numbers of the model; `lr`, `momentum`: the outer step's."""
+    """One trainer's replica. `size`: numbers of the model."""
 
-    def __init__(self, size: int, lr: float, momentum: float) -> None:
+    def __init__(self, size: int, outer: Outer) -> None:
         self.version: int | None = None
-        self._lr, self._momentum_coefficient = lr, momentum
+        self._outer = outer
         self._local = {NAME: torch.zeros(size)}
         self._theta = {NAME: torch.zeros(size)}
         self._momentum = {NAME: torch.zeros(size)}
@@ -41,8 +43,7 @@ class Rehearsal:
     def load(self, version: int, path: Path, kind: str) -> str:
         """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ."""
         if kind == "snapshot":
-            state = load_snapshot(path)
-            self._theta, self._momentum = state.parameters, state.momentum
+            _, self._theta, self._momentum = load_version(path)
         else:
             self._theta = load_parameters(path)
             self._momentum = {NAME: torch.zeros_like(self._theta[NAME])}
@@ -65,19 +66,14 @@ class Rehearsal:
         self._anchor.publish(self._local)
         return norms
 
-    def apply(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file, re-anchor; the digest of θ."""
+    def apply(self, version: int, path: Path, progress: float) -> str:
+        """Take the outer step of an update file, which brings the run to `progress`, re-anchor; the
+        digest of θ."""
         assert self.version is not None and version == self.version + 1, "the hub keeps the order"
-        apply_update(
-            self._theta,
-            self._momentum,
-            path,
-            lr=self._lr,
-            momentum_coefficient=self._momentum_coefficient,
-        )
+        found = apply_update(self._theta, self._momentum, path, rule_of(self._outer, progress))
         self.version = version
         self._anchor.rebase(self._local, self._theta)
-        return digest(self._theta)
+        return found
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is."""

@@ -19,7 +19,8 @@ from outer import codecs
 from outer.codecs import Norms
 from outer.merge import apply_update
 from outer.pseudo_gradient import Anchor
-from outer.versions import digest, load_parameters, load_snapshot
+from outer.schedule import rule_of
+from outer.versions import digest, load_parameters, load_version
 from sitehub.corpus import Corpus
 from sitehub.evaluate import Evaluation, evaluate
 from sitehub.model import Parameters, check_fits, load_into, parameters_of
@@ -65,10 +66,9 @@ class Replica:
         FileTrouble."""
         _check_there(path)
         if kind == "snapshot":
-            state = load_snapshot(path)
-            if state.version != version:
-                raise NotLoaded(f"{path.name} is version {state.version}, not {version}")
-            theta, momentum = state.parameters, state.momentum
+            stored, theta, momentum = load_version(path)
+            if stored != version:
+                raise NotLoaded(f"{path.name} is version {stored}, not {version}")
         else:
             theta = load_parameters(path)
             momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
@@ -96,22 +96,18 @@ class Replica:
         self._anchor.publish(self._local)
         return norms
 
-    def apply(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file: θ, m ← next, then re-anchor; the digest of θ.
+    def apply(self, version: int, path: Path, progress: float) -> str:
+        """Take the outer step of an update file, which brings the run to `progress` in [0, 1]:
+        θ, m ← next, then re-anchor; the digest of θ.
         Raises DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
         if version != self.version + 1:
             raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
         _check_there(path)
-        apply_update(
-            self._theta,
-            self._momentum,
-            path,
-            lr=self._outer.lr,
-            momentum_coefficient=self._outer.momentum,
-        )
+        rule = rule_of(self._outer, progress)
+        found = apply_update(self._theta, self._momentum, path, rule)
         self._version = version
         self._anchor.rebase(self._local, self._theta)
-        return digest(self._theta)
+        return found
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is, and

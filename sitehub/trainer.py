@@ -91,7 +91,7 @@ class Trainer:
 
     def _do_apply(self, command: Message) -> Message:
         begun = time.perf_counter()
-        digest = self._replica.apply(command["version"], self._path(command))
+        digest = self._replica.apply(command["version"], self._path(command), command["progress"])
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_rebase(self, command: Message) -> Message:

@@ -75,7 +75,7 @@ class SimHandover:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._manifest, self._sequence_tokens = shape.manifest_digest, shape.sequence_tokens
         self._block_sequences, self._num_sequences = shape.block_sequences, shape.num_sequences
-        self._replica = Rehearsal(self._bench.size, config.outer.lr, config.outer.momentum)
+        self._replica = Rehearsal(self._bench.size, config.outer)
         self._commands = asyncio.Queue()
         self._task = asyncio.create_task(self._serve(self._replica))
 
@@ -138,7 +138,9 @@ class SimHandover:
 
     async def _do_apply(self, replica: Rehearsal, command: Message) -> Message:
         await self._takes(0.05)
-        digest = replica.apply(command["version"], self.folder / command["path"])
+        digest = replica.apply(
+            command["version"], self.folder / command["path"], command["progress"]
+        )
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
 
     async def _do_train(self, replica: Rehearsal, command: Message) -> Message:

@@ -39,6 +39,7 @@ from leases.view import View
 from outer import codecs
 from outer.coordinator import Coordinator
 from outer.merge import apply_update
+from outer.schedule import rule_at
 from outer.versions import OuterState, digest, save_parameters
 from outer.workshop import Workshop
 from tests.support.scenario import RUN, config, created, joining
@@ -167,14 +168,8 @@ class Site:
             path = self.world.folder / f"{self.name}-update"
             path.unlink(missing_ok=True)
             await self.world.blobs.get(row.update_blob, path)
-            outer = self.world.config.outer
-            apply_update(
-                self.model.parameters,
-                self.model.momentum,
-                path,
-                lr=outer.lr,
-                momentum_coefficient=outer.momentum,
-            )
+            rule = rule_at(self.world.view, row.version, row.merged_tokens)
+            apply_update(self.model.parameters, self.model.momentum, path, rule)
             self.version = row.version
         if rows or again:
             held = digest(self.model.parameters)
