@@ -12,7 +12,7 @@ from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.link import Link
 from eventlog.blobs import CHUNK_BYTES
 
-NUM_BULK = 2  # one TCP connection holds about 4 MiB in flight
+NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
 _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
 
 

@@ -48,6 +48,11 @@ class SimBlobs:
         await self._client.reach(BlobUnavailable)
         return sorted(self._shared)
 
+    async def unfinished(self) -> dict[str, int]:
+        """See `BlobStore.unfinished`: here a blob is stored at once, or not."""
+        await self._client.reach(BlobUnavailable)
+        return {}
+
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
         await self._client.reach(BlobUnavailable)

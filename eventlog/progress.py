@@ -1,0 +1,42 @@
+"""What a person hears of a transfer that takes long: how much is done, how fast, how long still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from eventlog.blobs import Progress
+
+EVERY_S = 10.0  # between two lines; a transfer that is over sooner says nothing
+
+
+def spoken(
+    say: Callable[[str], None],
+    what: str,
+    clock: Callable[[], float] = time.monotonic,
+    every_s: float = EVERY_S,
+) -> Progress:
+    """A progress callback that says a line every so often: "what: 512 of 1,192 MB, 43 MB/s, 16 s
+    left". The rate is that of this attempt: what was there before it does not count."""
+    began = said = clock()
+    first: int | None = None
+
+    def report(done: int, total: int) -> None:
+        nonlocal said, first
+        now = clock()
+        first = done if first is None else first
+        if now - said < every_s:
+            return
+        said = now
+        say(f"{what}: {_line(done, total, (done - first) / (now - began))}")
+
+    return report
+
+
+def _line(done: int, total: int, bytes_per_s: float) -> str:
+    amount = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+    if bytes_per_s <= 0:
+        return f"{amount}, standing still"
+    left_s = (total - done) / bytes_per_s
+    left = f"{left_s:,.0f} s" if left_s < 120 else f"{left_s / 60:,.0f} min"
+    return f"{amount}, {bytes_per_s / 1e6:,.3g} MB/s, {left} left"
