@@ -6,6 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
+THREADS = min(2, os.cpu_count() or 1)  # targets are stated for two cores
 QUIET = 0.02  # of a core
 _LOOK_S = 0.5
 _PATIENCE_S = 600.0

@@ -152,10 +152,11 @@ def demo() -> RunConfig:
 
 @asynccontextmanager
 async def rigged(
-    config: RunConfig | None = None, options: build.Options = OPTIONS
+    config: RunConfig | None = None, options: build.Options = OPTIONS, threads: int = 1
 ) -> AsyncIterator[Rig]:
     """A run that was just created, on a broker of its own; everything is gone afterwards.
-    `options`: how its data is built from Python's standard library."""
+    `options`: how its data is built from Python's standard library; `threads`: of a coordinator,
+    those of trainers are always one."""
     config = config or demo()
     folder = Path(tempfile.mkdtemp(prefix="atoll-bench-"))
     sockets = socket_folder("atoll-bench-")
@@ -175,6 +176,7 @@ async def rigged(
         environment = {
             PRELOAD_VARIABLE: str(preload_socket),
             "ATOLL_BROKER": server.url,
+            "OMP_NUM_THREADS": str(threads),
             "TMPDIR": str(sockets),
         }
         crew = Crew(home, environment)

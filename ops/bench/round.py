@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from typing import Any
 from eventlog.config import RunConfig
 from eventlog.events import RunCreated
 from ops.bench.measure import Measure, Progress, Report, at_most, measured
-from ops.bench.resources import peak_gb, quiet
+from ops.bench.resources import THREADS, peak_gb, quiet
 from ops.bench.rig import BenchFailed, Rig, rigged
 from ops.bench.scripted import Scripted
 from ops.bench.shapes import MODELS, count
@@ -116,8 +117,8 @@ def measures(
 def notes(name: str) -> tuple[str, ...]:
     """What one has to know to read the figures."""
     return (
-        f"{count(MODELS[name]):,} parameters ({name}); one thread a process; {ROUNDS} rounds of a "
-        "run for each codec, both ways; no snapshots meanwhile",
+        f"{count(MODELS[name]):,} parameters ({name}); {THREADS} threads for sites, coordinator "
+        f"and limit; {ROUNDS} rounds of a run for each codec, both ways; no snapshots meanwhile",
         "the sites take turns in one process, and it and the coordinator never run together; the "
         "second round delivers the first one's deltas again; one site applies the updates",
         *(f"{phase}: {what}" for phase, what in PHASES.items()),
@@ -130,7 +131,7 @@ def notes(name: str) -> tuple[str, ...]:
 async def _round(codec: str, name: str, num_sites: int, progress: Progress) -> Found:
     found, parts = Found(), 4
     progress(f"{codec}: founding", 0, parts)
-    async with rigged(_config(codec, name, num_sites), _OPTIONS) as rig:
+    async with rigged(_config(codec, name, num_sites), _OPTIONS, THREADS) as rig:
         progress(f"{codec}: the sites encode and upload", 1, parts)
         one = (await rig.until(lambda: rig.of(RunCreated), "the run"))[0][1]
         delivered = await _sites(rig, "deliver", initial=one.parameters_blob, sites=num_sites)
@@ -209,7 +210,6 @@ async def _sites(rig: Rig, do: str, **more: Any) -> dict[str, Any]:
         "do": do,
         "config": rig.config.model_dump(mode="json"),
         "folder": str(rig.folder),
-        "data": str(rig.data),
         "broker": rig.server.url,
         **more,
     }
@@ -220,7 +220,8 @@ def _ask(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
     path = folder / "order.json"
     path.write_text(json.dumps(order))
     command = [sys.executable, "-m", "ops.bench.round_site", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise BenchFailed(f"the sites' process ended with code {done.returncode}: {last}")

@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,12 +28,15 @@ from broker.connection import connect
 from broker.jetstream_blobs import JetStreamBlobs
 from eventlog.blobs import BlobStore
 from eventlog.config import RunConfig
+from ops.bench.resources import THREADS
 from ops.bench.shapes import count
+from outer.feedback import Feedback
+from outer.merge import apply_update
+from outer.norms import Norms
+from outer.pseudo_gradient import Anchor
+from outer.schedule import rule_of
+from outer.versions import load_parameters
 from sitehub import machine
-from sitehub.corpus import Corpus
-from sitehub.model import build_model, parameters_of
-from sitehub.replica import Replica
-from sitehub.training import InnerLoop
 
 PROGRESS = 1e-3  # of a parameter, by inner steps that are not taken: normal, as large as AdamW's
 REPEATS = 3  # of what the limit is made of
@@ -42,7 +46,7 @@ Answer = dict[str, Any]
 
 def main(argv: list[str]) -> int:
     order = json.loads(Path(argv[0]).read_text())
-    machine.set_threads(1)
+    machine.set_threads(THREADS)
     answer = limit(order) if order["do"] == "limit" else asyncio.run(_with_blobs(order))
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({**answer, "peak_gb": peak_kb * 1024 / 1e9}))
@@ -56,7 +60,7 @@ async def _with_blobs(order: Answer) -> Answer:
         blobs = await JetStreamBlobs.open(connection, config.name)
         initial = folder / "initial"
         await blobs.get(order["initial"], initial)
-        site = _Site(config, Path(order["data"]), initial)
+        site = _Site(config, folder, initial)
         initial.unlink()
         work = deliver if order["do"] == "deliver" else apply
         answer: Answer = await work(site, blobs, folder, order)
@@ -65,22 +69,36 @@ async def _with_blobs(order: Answer) -> Answer:
 
 
 class _Site:
-    """A trainer's replica of the model, made as a trainer makes it."""
+    """What a trainer's replica of the model is made of: θ and m, the anchor, the local parameters,
+    and the residual of its codec."""
 
-    def __init__(self, config: RunConfig, data: Path, initial: Path) -> None:
-        corpus = Corpus.open(data)
-        model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
-        loop = InnerLoop(model, corpus, config.inner, config.data.block_sequences)
-        self.codec = config.outer.delta_codec
-        self.local = parameters_of(model)
-        self.replica = Replica(model, corpus, config.outer, loop)
-        self.replica.load(0, initial, "initial")
+    def __init__(self, config: RunConfig, folder: Path, initial: Path) -> None:
+        self.outer = config.outer
+        self.theta = load_parameters(initial)
+        self.momentum = {name: torch.zeros_like(value) for name, value in self.theta.items()}
+        self.local = {name: value.clone() for name, value in self.theta.items()}
+        self.anchor = Anchor(self.local)
+        shapes = {name: value.shape for name, value in self.theta.items()}
+        self.feedback = Feedback(folder / "feedback", shapes)
 
     def move(self, seed: int) -> None:
         """What inner steps would do to the local parameters, the same for the same seed."""
         chance = torch.Generator().manual_seed(seed)
         for value in self.local.values():
             value.sub_(torch.randn(value.shape, generator=chance).mul_(PROGRESS))
+
+    def publish(self, label: str, path: Path) -> Norms:
+        """Cut and encode the progress."""
+        progress = self.anchor.delta(self.local).items()
+        norms = self.feedback.encode(label, progress, self.outer.delta_codec, path)
+        self.anchor.publish(self.local)
+        return norms
+
+    def apply(self, path: Path) -> str:
+        """Take an update's step and re-anchor."""
+        digest = apply_update(self.theta, self.momentum, path, rule_of(self.outer, 0.0))
+        self.anchor.rebase(self.local, self.theta)
+        return digest
 
 
 async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
@@ -90,7 +108,7 @@ async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) ->
         path = folder / f"delta-{number}"
         site.move(number)
         began = time.perf_counter()
-        norms = site.replica.publish(path, site.codec)
+        norms = site.publish(str(number), path)
         encoded = time.perf_counter()
         blob = await blobs.put(path)
         deltas.append(
@@ -104,7 +122,8 @@ async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) ->
             }
         )
         path.unlink()
-        site.replica.rebase(reset=True)  # the next site begins where this one did
+        site.feedback.settle(str(number), merged=True)  # the next one has a residual to begin with
+        site.anchor.restart(site.local, site.theta)
     return {"deltas": deltas}
 
 
@@ -116,7 +135,7 @@ async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> A
         began = time.perf_counter()
         await blobs.get(update, path)
         fetched = time.perf_counter()
-        digest = site.replica.apply(number, path)
+        digest = site.apply(path)
         versions.append(
             {
                 "download": fetched - began,
@@ -129,8 +148,8 @@ async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> A
 
 
 def limit(order: Answer) -> Answer:
-    """Seconds, one thread: to copy the path's bytes as files and hash them, to copy the fp32 model
-    once in memory, to hash it once."""
+    """Seconds: to copy the path's bytes as files and hash them, to copy the fp32 model once in
+    memory, to hash it once. The last two by as many threads as the rest may use."""
     files = [Path(order["folder"]) / name for name in ("bytes", "copy")]
     with files[0].open("wb") as file:
         for num_bytes in order["bytes"]:
@@ -143,11 +162,13 @@ def limit(order: Answer) -> Answer:
         with files[1].open("rb") as file:
             hashlib.file_digest(file, "sha256")
 
-    return {
-        "bytes": _timed(through),
-        "copy": _timed(lambda: target.copy_(source)),
-        "digest": _timed(lambda: hashlib.sha256(source.numpy().data)),
-    }
+    shares = [share.numpy().data for share in source.chunk(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return {
+            "bytes": _timed(through),
+            "copy": _timed(lambda: target.copy_(source)),
+            "digest": _timed(lambda: list(pool.map(hashlib.sha256, shares))),
+        }
 
 
 def _timed(work: Callable[[], object]) -> float:

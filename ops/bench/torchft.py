@@ -22,6 +22,7 @@ from eventlog.config import RunConfig
 from eventlog.errors import AtollError
 from eventlog.events import BlockCompleted, RoundClosed, RoundCommitted
 from ops.bench.measure import Measure, Progress, Report, at_most, measured
+from ops.bench.resources import THREADS
 from ops.bench.rig import Rig, rigged
 from ops.bench.shapes import MODELS, count, shapes_of
 from ops.home import Home
@@ -68,8 +69,9 @@ def measures(ours: dict[str, list[float]], theirs: list[float]) -> tuple[Measure
 def notes() -> tuple[str, ...]:
     """What one has to know to read the figures."""
     return (
-        f"{count(MODEL):,} parameters in {len(shapes_of(MODEL))} tensors, two sites, one thread a "
-        "process; a round: from the end of the slower site's inner steps until both train on",
+        f"{count(MODEL):,} parameters in {len(shapes_of(MODEL))} tensors, two sites of one thread "
+        f"each, ours with a coordinator of {THREADS}, which works while they wait; a round: from "
+        "the end of the slower site's inner steps until both train on",
         "ours is durable: deltas, updates and events are on the disk before they are acknowledged "
         "(sync_interval: always), every version can be computed again from them; theirs is in "
         "memory alone. Neither writes snapshots meanwhile",
@@ -155,7 +157,7 @@ def _last_line(text: str) -> str:
 async def _ours(codec: str, rounds: int, progress: Progress) -> list[float]:
     """Seconds of each round of a run whose deltas and updates have this codec."""
     options = Options(SEQUENCE_TOKENS, vocab_size=512, subset=64)
-    async with rigged(_config(codec), options) as rig:
+    async with rigged(_config(codec), options, THREADS) as rig:
         rig.coordinate("coordinator")
         for name in SITES:
             rig.site(name)
