@@ -27,6 +27,7 @@ from ops.bench.rig import BenchFailed, Rig, rigged
 from ops.bench.scripted import Scripted
 from ops.bench.shapes import MODELS, count
 from sitehub.build import Options
+from sitehub.spawn import WAITING
 
 ROUNDS = 2  # of a run: in the first one momentum and residual are still zero
 CODECS = ("4-bit", "top-k")
@@ -220,7 +221,7 @@ def _ask(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
     path = folder / "order.json"
     path.write_text(json.dumps(order))
     command = [sys.executable, "-m", "ops.bench.round_site", str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS)}
+    environment = {**WAITING, **os.environ, "OMP_NUM_THREADS": str(THREADS)}  # as of a trainer
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
