@@ -81,6 +81,11 @@ class Writer:
     ) -> None:
         self._file.__exit__(kind, error, trace)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the file, known before anything is added."""
+        return self._file.num_bytes
+
     def add(self, name: str, tensor: Tensor, out: Tensor | None = None) -> Tensor:
         """Pack and write one fp32 tensor, of any device; what a reader will decode, on the CPU.
 

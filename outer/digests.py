@@ -1,5 +1,5 @@
 """The digest of a set of tensors, made of digests of pieces: by several threads, and while a piece
-that was just computed is still in the cache (ADR-0011)."""
+that was just computed is still in the cache (ADR-0014)."""
 
 from __future__ import annotations
 

@@ -137,11 +137,11 @@ async def nearest(
         row = view.snapshot_at_most(row.version - 1)
         say(f"{lost[-1]}; {'the one before is' if row else 'the initial parameters are'} tried")
     try:
-        return await _initial(view, blobs, folder)
+        if (first := _first_released(view, version)) is None:
+            return await _initial(view, blobs, folder)
+        lost.append(f"the initial parameters: what made version {first} of them is released")
     except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
-        released = view.run().parameters_blob in retention.released(view.db)
-        why = "released, as two later snapshots were stored" if released else str(error)
-        lost.append(f"the initial parameters: {why}")
+        lost.append(f"the initial parameters: {error}")
     raise VersionLost(
         f"version {version} cannot be recovered: {'; '.join(lost)}; put one of them back into the "
         "blob store, as it was"
@@ -207,6 +207,13 @@ async def _stored(row: Version, blobs: BlobStore, folder: Path) -> Recovered:
             raise
         return await _stored(row, blobs, folder)
     return Recovered(state, digests)
+
+
+def _first_released(view: View, version: int) -> int | None:
+    """The first version up to this one whose update, and so its deltas, retention has released."""
+    released = set(retention.released(view.db))
+    gone = (row.version for row in view.versions() if row.update_blob in released)
+    return next((one for one in gone if one <= version), None)
 
 
 async def _initial(view: View, blobs: BlobStore, folder: Path) -> Recovered:

@@ -82,13 +82,14 @@ class Writer:
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
         self._lacking = sum(one.num_bytes for one in self._entries.values())
+        self.num_bytes = len(self._head) + self._lacking  # of the file
         self._counting = threading.Lock()
         self._file = -1
 
     def __enter__(self) -> Self:
         self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
-            os.ftruncate(self._file, len(self._head) + self._lacking)
+            os.ftruncate(self._file, self.num_bytes)
             _write_at(self._file, memoryview(self._head), 0)
         except BaseException:
             self._discard()

@@ -116,26 +116,35 @@ def _largest(magnitudes: Tensor, k: int) -> Tensor:
 
 
 def _kth(magnitudes: Tensor, k: int) -> Tensor:
-    """The k-th largest of each row."""
+    """The k-th largest of each row: numpy selects several times as fast as torch."""
     if magnitudes.device.type != "cpu":
-        return magnitudes.topk(k, dim=1, sorted=False).values.amin(1)
-    rank = magnitudes.shape[1] - k  # numpy selects several times as fast as torch
+        return _kth_on_device(magnitudes, k)
+    rank = magnitudes.shape[1] - k
     return torch.from_numpy(np.partition(magnitudes.numpy(), rank, axis=1)[:, rank].copy())
+
+
+def _kth_on_device(magnitudes: Tensor, k: int) -> Tensor:
+    return magnitudes.topk(k, dim=1, sorted=False).values.amin(1)
 
 
 def _places(chosen: Tensor) -> Tensor:
     """Where it is true, as ascending places in the flat tensor."""
     if chosen.device.type != "cpu":
-        return chosen.view(-1).nonzero().view(-1)
+        return _places_on_device(chosen)
     return torch.from_numpy(np.flatnonzero(chosen.numpy()))
+
+
+def _places_on_device(chosen: Tensor) -> Tensor:
+    return chosen.view(-1).nonzero().view(-1)
 
 
 def _sum(values: Tensor) -> Tensor:
     """Sums over the last dimension in an order of our own (see `outer.norms`)."""
     while (half := values.shape[-1] // 2) > 0:
-        odd = values[..., 2 * half :]
-        values = values[..., :half] + values[..., half : 2 * half]
-        values[..., : odd.shape[-1]] += odd
+        halves = values[..., :half] + values[..., half : 2 * half]
+        if values.shape[-1] % 2:
+            halves[..., 0] += values[..., -1]
+        values = halves
     return values[..., 0]
 
 

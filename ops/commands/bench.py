@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
     "churn": "ops.bench.churn",
+    "codec": "ops.bench.codec",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "replay": "ops.bench.replay",
@@ -38,6 +39,7 @@ def bench(name: str, quick: bool, params: str | None, sites: int | None, as_json
 
     \b
     churn     what a decision costs at 1,000 sites, beside its cost at 3
+    codec     what encoding and decoding a model costs, beside a copy of it
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     replay    how fast a log becomes a lease table, and what its audit takes

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from outer import topk
 from outer.packing import CODECS, pack, unpack
 from outer.values import GRAIN, PIECE, OutOfRange
 from tests.support import codecs_reference as reference
@@ -120,6 +121,17 @@ def test_of_equal_magnitudes_the_first_are_kept(values: np.ndarray) -> None:
     _, decoded = through("top-k", values)
     expected = [place for place in reference.chosen(values[:4096]) if values[place]]
     assert np.flatnonzero(decoded[:4096]).tolist() == expected
+
+
+def test_what_an_accelerator_selects_is_what_a_processor_selects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = torch.from_numpy(np.concatenate([spread(70_000, 8), KINDS["two constants"](9000)]))
+    expected = pack(CODECS["top-k"], values)
+    monkeypatch.setattr(topk, "_kth", topk._kth_on_device)
+    monkeypatch.setattr(topk, "_places", topk._places_on_device)
+    found = pack(CODECS["top-k"], values)
+    assert all(torch.equal(found[part], expected[part]) for part in ("kept", "levels"))
 
 
 @settings(max_examples=30, deadline=None)

@@ -65,7 +65,7 @@ class World:
         self.view = View(self.projection.db)
         self.num_coordinators = 0
 
-    async def found(self, num_sequences: int = 22) -> None:
+    async def found(self, num_sequences: int = 22, **changes: Any) -> None:
         """The run's first event, with real initial parameters."""
         parameters, path = tensors(0), self.folder / "initial"
         save_parameters(parameters, path)
@@ -75,6 +75,7 @@ class World:
             num_sequences,
             parameters_blob=blob.digest,
             parameters_digest=digest(parameters),
+            **changes,
         )
         await self.operator(event)
 
