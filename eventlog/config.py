@@ -80,7 +80,8 @@ class Outer(Section):
     delta_codec: CodecName = "bf16"  # sites to coordinator
     update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
-    overlap: Literal["none"] = "none"
+    # "delayed": a site trains on while its delta is on its way, and folds the version in later
+    overlap: Literal["none", "delayed"] = "none"
 
     @model_validator(mode="before")
     @classmethod

@@ -402,8 +402,8 @@ class VersionApplied(Event):
     version: Count
     parameters_digest: Digest
     source: Literal["initial", "update", "snapshot"]
-    seconds: dict[str, float] = {}  # per phase: download, apply, encode, upload, wait, ...
-    stall_s: Seconds = 0.0  # how long the trainer stood still for the exchange
+    seconds: dict[str, float] = {}  # per phase (`eventlog.phases`), since it last said this
+    stall_s: Seconds = 0.0  # in which the trainer stood still: blocked and idle
 
 
 class SnapshotSaved(Event):

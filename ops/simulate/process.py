@@ -21,6 +21,7 @@ from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.states import TRAINING
 from leases.table import LeaseTable
+from ops.simulate.anchored import allowed, unpublished
 from ops.simulate.holdings import LEASED
 from ops.simulate.loop import Process
 from ops.simulate.network import TIMEOUT_S, Client
@@ -30,6 +31,7 @@ from outer.coordinator import Coordinator
 from outer.recover import VersionDiffers
 from outer.workshop import Workshop
 from sitehub.hub import Hub
+from sitehub.state import HubState
 
 if TYPE_CHECKING:
     from ops.simulate.world import World
@@ -174,16 +176,24 @@ class SiteMachine(Machine):
             steps_per_s=rate,
             steps_per_block=config.steps_per_block,
             start_s=start_s,
-            allowed=self._allowed,
+            allowed=lambda: allowed(self.mind, world.scenario.num_blocks),
+            unpublished=lambda: unpublished(self.mind, world.scenario.num_blocks),
             begins=self._begins,
             poisoned=world.poisoned,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
+            exchange_s=0.05 if config.outer.overlap == "none" else 0.6,
         )
 
     @property
     def gone(self) -> bool:
         return self.left
+
+    @property
+    def mind(self) -> HubState:
+        """What its hub knows, while there is one."""
+        assert self.hub is not None
+        return self.hub.logic.hub
 
     @property
     def projection(self) -> Path:
@@ -243,25 +253,6 @@ class SiteMachine(Machine):
         if not known or mine.get((epoch, block)) != TRAINING:
             what = f"R7: {self.name} trains block {epoch}:{block}, which it has not started"
             world.violated("P4", what)
-
-    def _allowed(self) -> set[int] | None:
-        """What the trainer may stand on (see `ops.simulate.trainers`); None where the hub has
-        folded, since its last command, what its next one will answer."""
-        assert self.hub is not None
-        state, per_epoch = self.hub.logic.hub, self.bench.num_blocks
-        one = state.view.incarnation(state.incarnation[0]) if state.incarnation else None
-        if state.incarnation is None or one is None or one.state == "departed":
-            return None
-        version = state.trainer.version
-        if state.rebase is not None or state.discard or version != state.view.run().version:
-            return None
-        rows = state.view.db.execute(
-            "SELECT epoch, block FROM blocks WHERE delta IN (SELECT seq "
-            "FROM deltas WHERE incarnation = ?1 AND state IN ('undecided', 'cut'))",
-            (state.incarnation[0],),
-        ).fetchall()
-        trained = [(epoch, block) for epoch, block, _ in state.done]
-        return {epoch * per_epoch + block for epoch, block in rows + trained}
 
 
 class CoordinatorMachine(Machine):

@@ -91,8 +91,9 @@ class Hub:
     def ask(self, **command: Any) -> Message:
         """Send a command; the answer, reports of progress kept aside."""
         write_message(self.sock, command)
-        while (message := self.read()).get("say") == "progress":
-            self.progress.append(message)
+        while (message := self.read()).get("say"):
+            if message["say"] == "progress":
+                self.progress.append(message)
         return message
 
     def train(self, block: int, **more: Any) -> Message:
