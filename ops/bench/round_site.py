@@ -77,7 +77,8 @@ class _Site:
         self.theta = load_parameters(initial)
         self.momentum = {name: torch.zeros_like(value) for name, value in self.theta.items()}
         self.local = {name: value.clone() for name, value in self.theta.items()}
-        self.anchor = Anchor(self.local)
+        self.anchor = Anchor(self.theta)
+        self.anchor.reserve(self.local)
         shapes = {name: value.shape for name, value in self.theta.items()}
         self.feedback = Feedback(folder / "feedback", shapes)
 
@@ -88,14 +89,13 @@ class _Site:
             value.sub_(torch.randn(value.shape, generator=chance).mul_(PROGRESS))
 
     def publish(self, label: str, path: Path) -> Norms:
-        """Cut and encode the progress."""
-        progress = self.anchor.delta(self.local).items()
-        norms = self.feedback.encode(label, progress, self.outer.delta_codec, path)
-        self.anchor.publish(self.local)
-        return norms
+        """Cut the progress and encode it."""
+        progress = self.anchor.publish(self.local)
+        return self.feedback.encode(label, progress.items(), self.outer.delta_codec, path)
 
     def apply(self, path: Path) -> str:
         """Take an update's step and re-anchor."""
+        self.anchor.keep()
         digest = apply_update(self.theta, self.momentum, path, rule_of(self.outer, 0.0))
         self.anchor.rebase(self.local, self.theta)
         return digest
