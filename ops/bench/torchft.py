@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +33,8 @@ VERSION, VARIABLE = "0.2.0", "ATOLL_TORCHFT_PYTHON"
 MODEL, SITES = MODELS["qwen3-50m"], ("alpha", "beta")
 CODECS = ("4-bit", "fp32")
 ROUNDS, WARM_UP = 20, 2  # the first rounds touch memory for the first time, at both
+BUDGETS_S = {"4-bit": 180.0, "fp32": 240.0}  # then there are fewer rounds, but these at least:
+FEWEST = 3
 SEQUENCE_TOKENS = 8  # a block is one step on one short sequence: it is not measured
 PEER_S = 600.0
 
@@ -47,7 +50,9 @@ def run(quick: bool, progress: Progress) -> Report:
     theirs = _theirs(python, rounds // 2 + rounds % 2, progress)
     ours = {codec: asyncio.run(_ours(codec, rounds, progress)) for codec in CODECS}
     theirs += _theirs(python, rounds // 2, progress)  # before and after ours
-    return Report("torchft", measures(ours, theirs), rounds, notes())
+    counted = ", ".join(f"{len(found)} in {codec}" for codec, found in ours.items())
+    said = (f"rounds: {counted}, {len(theirs)} of torchft", *notes())
+    return Report("torchft", measures(ours, theirs), min(map(len, ours.values())), said)
 
 
 def measures(ours: dict[str, list[float]], theirs: list[float]) -> tuple[Measure, ...]:
@@ -162,15 +167,19 @@ async def _ours(codec: str, rounds: int, progress: Progress) -> list[float]:
         for name in SITES:
             rig.site(name)
         found: list[float] = []
-        while len(found) < rounds + WARM_UP:
-            progress(f"atoll, {codec}", len(found), rounds + WARM_UP)
+        until = time.monotonic() + BUDGETS_S[codec]
+        wanted = WARM_UP + rounds
+        while len(found) < wanted:
+            progress(f"atoll, {codec}", len(found), wanted)
+            if time.monotonic() > until and len(found) >= WARM_UP + FEWEST:
+                break
             at = len(found)
             found = await rig.until(
                 lambda at=at: now if len(now := durations(rig)) > at else None,  # type: ignore[misc]
                 f"round {at + 1} with {codec}",
             )
-        progress(f"atoll, {codec}", rounds + WARM_UP, rounds + WARM_UP)
-        return found[WARM_UP : WARM_UP + rounds]
+        progress(f"atoll, {codec}", wanted, wanted)
+        return found[WARM_UP:wanted]
 
 
 def _config(codec: str) -> RunConfig:
