@@ -30,7 +30,8 @@ SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any devi
 _LANES = ((0, 1), (1, 24), (110, 16), (180, 12))  # (lowest, how many); 0: denormals, zeros
 _SHAPES = ((257, 131), (31,), (), (0, 3))  # the first exceeds what torch gives to one thread
 _WEIGHTS = (0.1, 1 / 3, 1 - 0.1 - 1 / 3)
-_CODECS = ("fp32", "bf16")  # fixed: one more would change the digests of runs under way
+_CODECS = ("fp32", "bf16", "int8", "4-bit", "top-k")  # fixed: one more changes all digests
+_NUM_DECODED = 1 << 16  # elements of each codec with scales
 _LR, _MU = 0.7, 0.9
 
 
@@ -43,7 +44,7 @@ class Arithmetic:
 
 
 def self_test() -> Arithmetic:
-    """Run the canonical operations on the fixed inputs, in some ten milliseconds.
+    """Run the canonical operations on the fixed inputs, in about a tenth of a second.
 
     The result depends on the processor's arithmetic and this thread's floating-point mode only,
     not on the number of threads.
@@ -68,11 +69,24 @@ def inputs(label: str) -> dict[str, Tensor]:
     return {f"t{i}": _floats(f"{label} {i}", shape) for i, shape in enumerate(_SHAPES)}
 
 
+def scaled_parts(codec: str) -> dict[str, Tensor]:
+    """Codes and scales (from denormals up to 2^64) of int8 or 4-bit, fixed."""
+    lengths, parts = CODECS[codec].lengths(_NUM_DECODED), CODECS[codec].parts
+    codes, scales = (inputs(f"{codec} {part}")["t0"].view(-1) for part in ("codes", "scales"))
+    return {
+        "codes": codes.view(parts["codes"])[: lengths["codes"]],
+        "scales": (scales.view(torch.int16)[: lengths["scales"]] & 0x5F7F).view(torch.bfloat16),
+    }
+
+
 def _decode() -> dict[str, Tensor]:
     patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     results = {"bf16": unpack(CODECS["bf16"], {"values": patterns}, torch.empty(1 << 16))}
     for name, tensor in inputs("decode").items():
         results[name] = unpack(CODECS["fp32"], {"values": tensor}, torch.empty(tensor.shape))
+    for codec in ("int8", "4-bit"):
+        parts = scaled_parts(codec)
+        results[codec] = unpack(CODECS[codec], parts, torch.empty(_NUM_DECODED))
     return results
 
 

@@ -24,8 +24,9 @@ from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS
+from outer.pieces import over_pieces
 from outer.tensorfile import TensorFileInvalid
-from outer.values import OutOfRange, max_abs, pieces
+from outer.values import OutOfRange, max_abs
 
 __all__ = [
     "CODECS",
@@ -97,10 +98,12 @@ class Writer:
         if tuple(tensor.shape) != self._shapes[name]:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
-        target, start = decoded.view(-1), 0
-        for piece in pieces(tensor):
-            self.add_piece(name, start, piece, target[start : start + piece.numel()])
-            start += piece.numel()
+        source, target = tensor.detach().reshape(-1), decoded.view(-1)
+
+        def work(piece: slice) -> None:
+            self.add_piece(name, piece.start, source[piece], target[piece])
+
+        over_pieces(source.numel(), work, source.device)
         return decoded
 
     def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
@@ -152,13 +155,9 @@ class Opened(AbstractContextManager["Opened"]):
         """The canonical fp32 tensor (CPU), written to `out` where that is given (contiguous), else
         in memory of its own. Raises DeltaInvalid ("form"). NaN passes: see `finite`."""
         target = torch.empty(self.shapes[name]) if out is None else out
-        try:
-            parts = {part: self._reader.tensor(f"{part}/{name}") for part in self._codec.parts}
-            return packing.unpack(self._codec, parts, target)
-        except TensorFileInvalid as error:
-            raise DeltaInvalid("blob", str(error)) from error
-        except ValueError as error:
-            raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
+        row = target.view(-1)
+        over_pieces(row.numel(), lambda piece: self.piece(name, piece.start, row[piece]))
+        return target
 
     def piece(self, name: str, start: int, out: Tensor) -> None:
         """Write to `out` the flat values of a tensor from its element `start` on: multiples of

@@ -1,5 +1,5 @@
 """The digest of a set of tensors, made of digests of pieces: by several threads, and while a piece
-that was just computed is still in the cache (ADR-0014)."""
+that was just computed is still in the cache (ADR-0016)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outer.pieces import PIECE, over_pieces
+from outer.pieces import over_pieces
 
 _UNSIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -22,7 +22,7 @@ class TensorsDigest:
     """sha256 over tensors that come one by one, sorted by name.
 
     Each contributes the length (8 bytes, little-endian) and text of the sorted JSON {"dtype",
-    "name", "shape"}, then the sha256 (32 bytes) of each of its pieces: PIECE elements, the last
+    "name", "shape"}, then the sha256 (32 bytes) of each of its pieces: 262,144 elements, the last
     fewer, as little-endian values. Equal digests mean equal names, dtypes, shapes and bits.
     """
 
@@ -58,6 +58,3 @@ def of_piece(values: np.ndarray[Any, Any]) -> bytes:
 def _of_pieces(tensor: Tensor) -> Sequence[bytes]:
     row = tensor.cpu().contiguous().reshape(-1).view(_UNSIGNED[tensor.element_size()]).numpy()
     return over_pieces(row.size, lambda piece: of_piece(row[piece]))
-
-
-__all__ = ["PIECE", "TensorsDigest", "digest", "of_piece"]

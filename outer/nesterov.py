@@ -6,7 +6,7 @@
 
 θ has 24 binary digits: a move below half its last digit changes nothing, and every move is rounded
 to it. The loss goes into the residual, so the next update brings it: an impulse x in d moves θ by
-ηx(1 + μ + μ² + …) = ηx/(1−μ) in the end, hence the factor (ADR-0015).
+ηx(1 + μ + μ² + …) = ηx/(1−μ) in the end, hence the factor (ADR-0017).
 
 Every product, sum and difference is rounded to fp32 on its own: fused forms (`add(alpha=)`,
 `addcmul`, `lerp`) round once where these round twice, and which processor fuses is not ours to say.

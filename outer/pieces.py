@@ -4,8 +4,10 @@ use. A piece's result depends on the piece alone, so none depends on the number 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-PIECE = 1 << 16  # elements: seven arrays of fp32 pieces fit into 2 MiB of cache
+from outer.values import DEVICE_PIECE, PIECE
+
 _RUNS = 4  # a thread takes so many runs of pieces in turn: who is done first takes more
 Array = NDArray[np.float32]
 T = TypeVar("T")
@@ -27,19 +30,28 @@ def flat(tensor: Tensor) -> Array:
     return row
 
 
-def over_pieces(num_elements: int, work: Callable[[slice], T]) -> list[T]:
-    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises."""
-    pieces = [slice(i, min(i + PIECE, num_elements)) for i in range(0, num_elements, PIECE)]
-    num_threads = min(torch.get_num_threads(), len(pieces))
-    if num_threads < 2:
+def over_pieces(
+    num_elements: int, work: Callable[[slice], T], device: torch.device | None = None
+) -> list[T]:
+    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises.
+    `device`: where the values are; on an accelerator pieces are larger, for one thread."""
+    on_cpu = device is None or device.type == "cpu"
+    size = PIECE if on_cpu else DEVICE_PIECE
+    pieces = [slice(i, min(i + size, num_elements)) for i in range(0, num_elements, size)]
+    num_threads = torch.get_num_threads()
+    if num_threads < 2 or len(pieces) < 2 or not on_cpu:
         return [work(piece) for piece in pieces]
     size = -(-len(pieces) // (_RUNS * num_threads))
     runs = [pieces[i : i + size] for i in range(0, len(pieces), size)]
     try:
-        with ThreadPoolExecutor(
-            num_threads, initializer=torch.set_num_threads, initargs=(1,)
-        ) as pool:
-            done = pool.map(lambda run: [work(piece) for piece in run], runs)
-            return [result for run in done for result in run]
+        done = _pool(os.getpid(), num_threads).map(lambda run: [work(one) for one in run], runs)
+        return [result for run in done for result in run]
     finally:
         torch.set_num_threads(num_threads)  # what one thread sets, the next to be started has too
+
+
+@lru_cache(maxsize=4)
+def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, which are kept: a new one begins with memory that is cold. What
+    torch does in them it does alone."""
+    return ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 GRAIN = 4096  # a piece begins at a multiple of this: no codec's block or chunk is cut
-PIECE = 1 << 18  # elements worked on at a time on the CPU: few calls, and all in the cache
+# elements worked on at a time on the CPU: few calls, and all in the cache; digests have a hash each
+PIECE = 1 << 18
 DEVICE_PIECE = 1 << 22  # the same on an accelerator, where each operation costs a launch
 
 

@@ -36,9 +36,9 @@ def test_a_digest_is_sha256_over_names_dtypes_shapes_and_digests_of_values() -> 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_digest_of_many_pieces_is_that_of_their_digests_on_any_threads(num_threads: int) -> None:
-    values = torch.arange(3 * 65_536 + 5, dtype=torch.float32)
-    head = b'{"dtype":"float32","name":"a","shape":[196613]}'
-    pieces = [values.numpy()[i : i + 65_536].tobytes() for i in range(0, 196_613, 65_536)]
+    values = torch.arange(3 * 262_144 + 5, dtype=torch.float32)
+    head = b'{"dtype":"float32","name":"a","shape":[786437]}'
+    pieces = [values.numpy()[i : i + 262_144].tobytes() for i in range(0, 786_437, 262_144)]
     assert len(pieces) == 4
     expected = hashlib.sha256(struct.pack("<Q", len(head)) + head)
     expected.update(b"".join(hashlib.sha256(piece).digest() for piece in pieces))

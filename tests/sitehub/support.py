@@ -56,7 +56,10 @@ def run_config(**changes: Any) -> RunConfig:
 class Hub:
     """The hub's side of one trainer, in the test's own process."""
 
-    def __init__(self, directory: Path, corpus: Corpus, config: RunConfig, threads: int) -> None:
+    def __init__(
+        self, directory: Path, corpus: Corpus, config: RunConfig, threads: int, work: str
+    ) -> None:
+        """`work`: the trainer's folder, in `directory`, or another trainer's."""
         self.directory, self.config, self.progress = directory, config, list[Message]()
         shape = DataShape(
             manifest_digest=corpus.manifest_digest,
@@ -74,7 +77,7 @@ class Hub:
         self.trainer = spawn_trainer(
             [
                 *("--socket", str(self.socket_path), "--data", str(corpus.directory)),
-                *("--config", str(directory / "run.json"), "--dir", str(directory / "work")),
+                *("--config", str(directory / "run.json"), "--dir", str(directory / work)),
                 *("--threads", str(threads)),
             ],
             directory / "trainer.log",

@@ -193,7 +193,9 @@ def test_failed_command_is_one_line_and_changes_nothing(hub: Hub, corpus: Corpus
     load(hub, corpus)
     missing = hub.ask(do="apply", progress=0.5, version=1, path="no-such-file")
     assert missing["did"] == "apply" and "\n" not in missing["error"]
-    assert "at version 0" in hub.ask(do="apply", progress=0.5, version=7, path="no-such-file")["error"]
+    assert (
+        "at version 0" in hub.ask(do="apply", progress=0.5, version=7, path="no-such-file")["error"]
+    )
     num_blocks = -(-corpus.num_sequences // 16)
     assert f"block {num_blocks}" in hub.train(num_blocks)["error"]
     assert_zero(delta(hub, "nothing"))
