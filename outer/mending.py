@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from eventlog.blobs import digest_file
-from eventlog.errors import BlobDamaged, BlobMissing
+from eventlog.errors import BlobDamaged, BlobError, BlobMissing
 from leases import retention
 from leases.view import View
 from outer.versions import save_parameters, save_snapshot
@@ -53,7 +53,7 @@ class Mending:
             if blob not in stored
         }
         for blob in needed.keys() & said.keys() - lost.keys():
-            if await self._is_damaged(blob):
+            if await self._fault(blob) is not None:
                 lost[blob] = f"{needed[blob]} ({blob[:12]}) is damaged, says {said[blob]}"
         now = retention.recovered(self._view.db)  # a commit or a release may have come meanwhile
         return {blob: lost[blob] for blob in sorted(lost.keys() & now.keys())}
@@ -72,20 +72,21 @@ class Mending:
             else:
                 await asyncio.to_thread(save_parameters, shop.state.parameters, path)
         if (await asyncio.to_thread(digest_file, path)).digest == blob:
-            if await self._is_damaged(blob):
+            if await self._fault(blob) is BlobDamaged:
                 await shop.blobs.release([blob])
             await shop.blobs.put(path)
         path.unlink()
 
-    async def _is_damaged(self, blob: str) -> bool:
+    async def _fault(self, blob: str) -> type[BlobError] | None:
+        """Whether a blob is missing or damaged; None: it can be had."""
         path = self.workshop.folder / f"{blob}.looked-at"
         try:
             await self.workshop.blobs.get(blob, path)
-        except (BlobDamaged, BlobMissing):
-            return True
+        except (BlobDamaged, BlobMissing) as error:
+            return type(error)
         finally:
             path.unlink(missing_ok=True)
-        return False
+        return None
 
 
 def reason(lost: dict[str, str], version: int) -> str:

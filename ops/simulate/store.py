@@ -61,7 +61,7 @@ class SimBlobs:
         """See `BlobStore.release`."""
         await self._client.reach(BlobUnavailable)
         digests = list(digests)
-        self._removing([one for one in digests if self._shared.get(one) != DAMAGED])
+        self._removing([one for one in digests if self._shared.get(one, DAMAGED) != DAMAGED])
         for digest in digests:
             self._shared.pop(digest, None)
 
