@@ -63,7 +63,7 @@ class Costs:
         return cls(
             [one["cut"] + one["fold"] for one in rounds],
             [one["encode"] + one["apply"] for one in rounds],
-            [1 - one["alone"] / one["beside"] for one in rounds],
+            [1 - one["step alone"] / one["step beside"] for one in rounds],
             exchange,
         )
 
@@ -153,9 +153,9 @@ def notes(
         "and download are the hub's, in a process of its own, and are not in it",
         f"without overlap: one site's way through a round of {SITES}, medians of {ROUNDS} rounds "
         "of `atoll bench round`: "
-        + ", ".join(f"{phase} {median(exchange.phases[phase]):.1f}" for phase in PHASES),
+        + ", ".join(f"{phase} {median(exchange.phases[phase]):.3g}" for phase in PHASES),
     )
 
 
 def _range(values: list[float]) -> str:
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+    return f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})"

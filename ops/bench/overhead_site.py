@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 def measure(order: dict[str, Any]) -> list[Seconds]:
     """Of each round, seconds: "cut" and "fold", in which training stands still; "encode" and
-    "apply", beside it; "alone" and "beside", of one step of training."""
+    "apply", beside it; "step alone" and "step beside" them, a mean of training's steps."""
     folder, training = Path(order["folder"]), Training(order["training"])
     chance = torch.Generator().manual_seed(1)
     theta = {
@@ -104,7 +104,7 @@ class Trainer:
         """One round, after training alone for a while."""
         site, label, found = self._site, str(number), Seconds()
         end = time.perf_counter() + alone_s
-        found["alone"] = self._training.mean_s(lambda: time.perf_counter() >= end)
+        found["step alone"] = self._training.mean_s(lambda: time.perf_counter() >= end)
         for value in site.local.values():
             value.mul_(1 - PROGRESS)  # inner steps that are not taken
         progress = _timed(found, "cut", site.cut)
@@ -125,7 +125,7 @@ class Trainer:
 
         self._beside.start(encode)
         self._beside.start(apply)
-        found["beside"] = self._training.mean_s(folded)
+        found["step beside"] = self._training.mean_s(folded)
         return found
 
     def _broken(self, error: BaseException) -> None:

@@ -65,7 +65,7 @@ def bench(
     Values are medians of several runs; a ratio is value / against. Without --quick it ends within
     12 minutes on two cores. A missed target is shown and does not change the exit code.
     """
-    options = {
+    options: dict[str, dict[str, object]] = {
         "round": {"params": params, "sites": sites},
         "overhead": {"step_seconds": step_seconds},
     }
