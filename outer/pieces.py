@@ -59,6 +59,7 @@ def _pool(process: int, num_threads: int, priority: int) -> ThreadPoolExecutor:
 
     def tell(_: int) -> None:
         torch.set_num_threads(1)
+        torch.get_num_threads()  # a thread's first look is what it keeps
         all_told.wait()
 
     list(pool.map(tell, range(num_threads)))
