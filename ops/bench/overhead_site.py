@@ -64,6 +64,7 @@ class Training:
 
     def __init__(self, table: dict[str, Any]) -> None:
         """`table`: a `model` table, with "sequences" and "tokens" of a batch besides."""
+        table = dict(table)
         sequences, tokens = table.pop("sequences"), table.pop("tokens")
         self._model = build_model(table, table["vocab_size"], 1, tokens)
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, fused=True)
