@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from broker.client import Outgoing
 from broker.errors import NO_MESSAGE, NO_STREAM, WRONG_LAST_SEQUENCE, ApiError, LinkDown
 from broker.link import Link
-from broker.session import Outgoing
 from eventlog.errors import AtollError
 
 API = "$JS.API"

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.api import ANSWER_S, Stored, get_message, parse, persist
+from broker.client import Outgoing
 from broker.errors import NO_STREAM, ApiError, LinkDown
 from broker.link import Link
-from broker.session import Outgoing
 from eventlog.codec import event_id
 from eventlog.errors import Conflict, EventInvalid, LogUnavailable, RunUnknown
 

@@ -12,7 +12,7 @@ from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.link import Link
 from eventlog.blobs import CHUNK_BYTES
 
-NUM_BULK = 2  # one TCP connection holds about 4 MiB in flight
+NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
 _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
 
 
@@ -27,7 +27,7 @@ class Connection:
         self.url, self.name = url, name
         urls = [part.strip() for part in url.split(",")]
         self.control = Link(urls, name)
-        self._bulk = [Link(urls, f"{name}-bulk{number}") for number in range(NUM_BULK)]
+        self._bulk = [Link(urls, f"{name}-bulk{number}", bulk=True) for number in range(NUM_BULK)]
         self.server_id = ""
 
     @property

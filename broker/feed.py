@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker.api import ANSWER_S, API, parse
+from broker.client import Message, Outgoing
 from broker.errors import LinkDown
-from broker.session import Listener, Message, Outgoing, Session
+from broker.session import Listener, Session
 
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
 PULL_BYTES = 4 << 20

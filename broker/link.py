@@ -7,8 +7,9 @@ import contextlib
 import random
 from collections.abc import Sequence
 
+from broker.client import Message, Outgoing
 from broker.errors import LinkDown
-from broker.session import Message, Outgoing, Session, end_task
+from broker.session import Session, end_task
 
 CONNECT_S = 3.0
 _BACKOFF_S = (0.1, 2.0)
@@ -18,8 +19,8 @@ _SESSION_S = 0.5  # a request waits no longer for a link; whoever has more patie
 class Link:
     """`num_breaks` counts the sessions that ended without our doing."""
 
-    def __init__(self, urls: Sequence[str], name: str) -> None:
-        self._urls, self._name = urls, name
+    def __init__(self, urls: Sequence[str], name: str, *, bulk: bool = False) -> None:
+        self._urls, self._name, self._bulk = urls, name, bulk
         self._session: Session | None = None
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -32,7 +33,7 @@ class Link:
 
     async def start(self) -> Session:
         """Open the first session and keep the link from here on. Raises LinkDown."""
-        self._session = await Session.open(self._urls, self._name, CONNECT_S)
+        self._session = await Session.open(self._urls, self._name, CONNECT_S, bulk=self._bulk)
         self._up.set()
         self.keep()
         return self._session
@@ -44,6 +45,9 @@ class Link:
 
     async def session(self, timeout_s: float) -> Session:
         """The present session, waited for. Raises LinkDown when there is none in time."""
+        present = self._session
+        if present is not None and not present.ended.is_set() and not self._closed:
+            return present
         self.keep()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -85,7 +89,7 @@ class Link:
         delay = _BACKOFF_S[0]
         while True:
             try:
-                return await Session.open(self._urls, self._name, CONNECT_S)
+                return await Session.open(self._urls, self._name, CONNECT_S, bulk=self._bulk)
             except LinkDown:
                 # Many sites lose one broker at the same moment: spread their return.
                 await asyncio.sleep(delay * random.uniform(0.5, 1.5))

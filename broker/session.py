@@ -3,7 +3,7 @@
 The client's own reconnecting is switched off: it would send what was buffered before the break,
 keep pull requests that no server remembers, and stay closed for ever after some errors. Instead a
 session ends at the first break, everything that waits on it fails at once, and `broker.link` opens
-the next one. This is the only file that touches `nats`, whose types are partial.
+the next one. Only this file and `broker.client` touch `nats`, whose types are partial.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import asyncio
 import contextlib
 import itertools
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 
+from broker.client import DirectClient, Ear, Message, Outgoing
 from broker.errors import LinkDown
+from broker.wire import LARGE_BYTES, Wire
 
 PING_S = 10
 MAX_PINGS = 2
@@ -31,46 +31,6 @@ _CLOSE_S = 2.0
 _CONNECT_TRIES = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
-
-    subject: str
-    reply: str
-    headers: Mapping[str, str]
-    data: bytes
-
-    @property
-    def status(self) -> str:
-        return self.headers.get("Status", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message to publish."""
-
-    subject: str
-    data: bytes = b""
-    headers: Mapping[str, str] | None = None
-    reply: str = ""
-
-
-class _Client(Client):
-    """The client, but for what it cannot parse: it would cut the connection at each message with
-    such a header or subject, and a stream that holds one could never be read again."""
-
-    async def _process_headers(self, headers: Any) -> Any:
-        try:
-            return await super()._process_headers(headers)
-        except Exception:
-            return None
-
-    def _build_message(self, sid: int, subject: bytes, *rest: Any) -> Any:
-        """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
-        text = re.sub("[\udc80-\udcff]", "\ufffd", subject.decode(errors="surrogateescape"))
-        return super()._build_message(sid, text.encode(), *rest)
-
-
 class Session:
     """A connected client. After `ended` is set every call raises LinkDown."""
 
@@ -79,21 +39,23 @@ class Session:
         self.max_payload_bytes = 0
         self.server_id = ""
         self.problem = "the connection was closed"
-        self._client: Any = _Client()
+        self._client: Any = DirectClient()
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._on_end: set[Callable[[], None]] = set()
-        self._subscriptions: set[Any] = set()
+        self._wire: Wire | None = None
 
     @classmethod
-    async def open(cls, urls: Sequence[str], name: str, timeout_s: float) -> Session:
-        """Connect. Raises LinkDown."""
+    async def open(
+        cls, urls: Sequence[str], name: str, timeout_s: float, *, bulk: bool = False
+    ) -> Session:
+        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown."""
         session = cls()
         # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
         # swallow the cancellation of whoever awaits it.
-        connecting = asyncio.ensure_future(session._connect(urls, name))
+        connecting = asyncio.ensure_future(session._connect(urls, name, bulk))
         try:
             await asyncio.wait({connecting}, timeout=timeout_s)
             if not connecting.done():
@@ -111,7 +73,7 @@ class Session:
 
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
-        if self._has_room(messages):
+        if self._wire is None and self._has_room(messages):
             return await self._publish(messages)  # does not wait: no cancellation comes in between
         # In a task of its own: a cancellation inside the client's publish can be swallowed there.
         task = asyncio.ensure_future(self._publish(messages))
@@ -126,7 +88,8 @@ class Session:
         self._waiting[token] = future = loop.create_future()
         timer = loop.call_later(timeout_s, _expire, future, timeout_s)
         try:
-            asking = replace(messages[-1], reply=f"{self._inbox}.{token}")
+            last = messages[-1]
+            asking = Outgoing(last.subject, last.data, last.headers, f"{self._inbox}.{token}")
             await self.publish(*messages[:-1], asking)
             message: Message = await future
         finally:
@@ -139,16 +102,11 @@ class Session:
     async def listen(self, take: Callable[[Message], None]) -> Listener:
         """Hand every message of a new inbox to `take`. Raises LinkDown."""
         inbox = str(self._client.new_inbox())
-
-        async def receive(raw: Any) -> None:
-            take(_message(raw))
-
         try:
-            subscription = await self._client.subscribe(f"{inbox}.*", cb=receive)
+            subscription = await self._subscribe(inbox, take)
         except (nats.errors.Error, OSError) as error:
             raise LinkDown(str(error)) from error
-        self._subscriptions.add(subscription)
-        return Listener(inbox, subscription, self._subscriptions.discard)
+        return Listener(inbox, subscription)
 
     def call_at_end(self, wake: Callable[[], None]) -> None:
         """Call `wake` when the session ends, unless `forget_at_end` comes first."""
@@ -178,9 +136,9 @@ class Session:
             await end_task(task)
         await asyncio.gather(*self._sending, return_exceptions=True)
 
-    async def _connect(self, urls: Sequence[str], name: str) -> None:
+    async def _connect(self, urls: Sequence[str], name: str, bulk: bool) -> None:
         async def on_error(error: Exception) -> None:
-            self.problem = _words(error)
+            self._note(error)
 
         async def on_closed() -> None:
             self._end()
@@ -202,8 +160,17 @@ class Session:
         self.max_payload_bytes = int(self._client.max_payload)
         self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))
         self._inbox = str(self._client.new_inbox())
-        replies = await self._client.subscribe(f"{self._inbox}.*", cb=self._take_reply)
-        self._subscriptions.add(replies)
+        replies = await self._subscribe(self._inbox, self._take_reply)
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        if bulk and writer is not None:  # a websocket has none, and stays with the client
+            await self._client.flush(FLUSH_S)  # nothing of ours is under way at the change
+            self._wire = Wire(writer, replies._id, self._take_reply)
+
+    async def _subscribe(self, inbox: str, take: Callable[[Message], None]) -> Any:
+        return await self._client.subscribe(f"{inbox}.*", future=Ear(take, self._note))
+
+    def _note(self, error: Exception) -> None:
+        self.problem = _words(error)
 
     def _has_room(self, messages: Sequence[Outgoing]) -> bool:
         """Whether the client takes messages without waiting."""
@@ -213,21 +180,19 @@ class Session:
         return waiting < PENDING_BYTES and queue is not None and not queue.full()
 
     async def _publish(self, messages: Sequence[Outgoing]) -> None:
-        for message in messages:
-            if self.ended.is_set():
-                raise LinkDown(self.problem)
-            headers = dict(message.headers) if message.headers else None  # the client changes it
-            try:
-                await self._client.publish(
-                    message.subject, message.data, reply=message.reply, headers=headers
-                )
-            except (nats.errors.Error, OSError) as error:
-                raise LinkDown(str(error) or type(error).__name__) from error
+        if self.ended.is_set():
+            raise LinkDown(self.problem)
+        try:
+            if self._wire is not None and len(messages[-1].data) >= LARGE_BYTES:
+                return await self._wire.send(*messages)
+            await self._client.send(*messages)
+        except (nats.errors.Error, OSError) as error:
+            raise LinkDown(str(error) or type(error).__name__) from error
 
-    async def _take_reply(self, raw: Any) -> None:
-        future = self._waiting.get(str(raw.subject).rpartition(".")[2])
+    def _take_reply(self, message: Message) -> None:
+        future = self._waiting.get(message.subject.rpartition(".")[2])
         if future is not None and not future.done():
-            future.set_result(_message(raw))
+            future.set_result(message)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
@@ -243,11 +208,10 @@ class Session:
             wake()
 
     def _client_tasks(self) -> list[asyncio.Task[Any]]:
-        """The client's own tasks. When its closing fails on a reset socket it leaves them behind:
-        readers of subscriptions waiting, and the error in a task that nobody awaits."""
+        """The client's own tasks. When its closing fails on a reset socket it leaves them behind,
+        and the error in a task that nobody awaits."""
         names = ("_reading_task", "_ping_interval_task", "_flusher_task", "_reconnection_task")
         tasks = [getattr(self._client, name, None) for name in names]
-        tasks += [getattr(sub, "_wait_for_msgs_task", None) for sub in self._subscriptions]
         return [task for task in tasks if isinstance(task, asyncio.Task)]
 
     def _abort(self) -> None:
@@ -263,11 +227,8 @@ class Listener:
 
     inbox: str
     _subscription: Any
-    _forget: Callable[[Any], None]
 
     async def stop(self) -> None:
-        if not self._subscription._conn.is_closed:
-            self._forget(self._subscription)  # else its reader is the session's to end
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._subscription.unsubscribe()
 
@@ -284,11 +245,6 @@ async def end_task(task: asyncio.Future[Any]) -> None:
 def _expire(future: asyncio.Future[Message], seconds: float) -> None:
     if not future.done():
         future.set_exception(LinkDown(f"no answer within {seconds:g} s"))
-
-
-def _message(raw: Any) -> Message:
-    headers = {str(getattr(key, "value", key)): str(v) for key, v in (raw.headers or {}).items()}
-    return Message(str(raw.subject), str(raw.reply), headers, bytes(raw.data))
 
 
 def _words(error: Exception) -> str:

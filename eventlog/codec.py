@@ -198,10 +198,17 @@ def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
 
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [_sorted(item) for item in value]
+        return {
+            key: _sorted(item) if isinstance(item, _NESTED) else item
+            for key, item in sorted(value.items(), key=_key)
+        }
+    if isinstance(value, _NESTED):
+        return [_sorted(item) if isinstance(item, _NESTED) else item for item in value]
     return value
+
+
+_NESTED = (dict, list, tuple)
+_key = itemgetter(0)
 
 
 def _token(key: str, value: Any) -> Token:

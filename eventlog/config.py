@@ -18,6 +18,7 @@ from eventlog.events import Name, Positive
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
 Share = Annotated[float, Field(ge=0, le=1)]
+CodecName = Literal["fp32", "bf16", "int8", "4-bit", "top-k"]
 
 MIN_OUTLIER_FACTOR = 2.0
 MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
@@ -66,14 +67,44 @@ class Inner(Section):
 
 
 class Outer(Section):
-    """The outer step: token-weighted Nesterov (DiLoCo, arXiv:2311.08105)."""
+    """The outer step on the token-weighted mean of deltas."""
 
-    lr: PositiveFloat = 0.7
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    delta_codec: Literal["fp32", "bf16"] = "bf16"  # sites to coordinator
-    update_codec: Literal["fp32", "bf16"] = "bf16"  # coordinator to sites; the rest is carried on
+    # Nesterov (DiLoCo, arXiv:2311.08105), or the mean itself: lr = 1, momentum = 0, no schedule
+    optimizer: Literal["nesterov", "average"] = "nesterov"
+    lr: PositiveFloat = 0.7  # η, at its peak; "average": 1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # μ; "average": 0
+    warmup: Share = 0.0  # share of the run's progress over which η rises from 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # of η after that
+    # share of η's peak that "linear" and "cosine" end at
+    final_lr: Annotated[float, Field(gt=0, le=1)] = 1.0
+    delta_codec: CodecName = "bf16"  # sites to coordinator
+    update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
-    overlap: Literal["none"] = "none"
+    # "delayed": a site trains on while its delta is on its way, and folds the version in later
+    overlap: Literal["none", "delayed"] = "none"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _average(cls, values: Any) -> Any:
+        """What "average" means need not be written out."""
+        if isinstance(values, dict) and values.get("optimizer") == "average":
+            return {"lr": 1.0, "momentum": 0.0, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Outer:
+        plain = (self.lr, self.momentum, self.warmup, self.schedule) == (1.0, 0.0, 0.0, "constant")
+        if self.optimizer == "average" and not plain:
+            raise ValueError(
+                'optimizer = "average" is lr = 1, momentum = 0, warmup = 0 and a constant schedule '
+                'by definition; leave them out, or give optimizer = "nesterov"'
+            )
+        if (self.schedule == "constant") != (self.final_lr == 1.0):
+            raise ValueError(
+                f'schedule = "{self.schedule}" with final_lr = {self.final_lr:g}: "linear" and '
+                '"cosine" need a final_lr below 1, "constant" has none'
+            )
+        return self
 
 
 class Rounds(Section):
@@ -110,6 +141,8 @@ class Snapshots(Section):
     """How often the whole state of a version is stored, and how far back one can recompute."""
 
     every_versions: Positive = 5  # a snapshot each so many versions
+    # and when so long has passed since the last, counted in ticks; 0: never
+    every_minutes: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
 
 
@@ -121,6 +154,8 @@ class RunConfig(Section):
     # one number that gives tick, heartbeat, K and margins
     lease_s: Annotated[Seconds, Field(gt=0)] = 30.0
     arithmetic: Literal["strict", "follow"] = "strict"
+    # where blobs are kept: "broker", or "s3://bucket/prefix" (atoll[s3] at every process)
+    blobs: Annotated[str, Field(pattern=r"^(broker|s3://[^/\s@?#]+(/[^\s@?#]+)?)$")] = "broker"
     target: Target
     data: Data
     model: dict[str, Any]  # a transformers configuration: model_type and its fields

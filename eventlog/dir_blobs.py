@@ -7,18 +7,23 @@ crash left is continued, and two processes that store the same blob at once do e
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from eventlog.blobs import CHUNK_BYTES, BlobRef, Progress, chunk_digests, combine
+from eventlog.blobs import (
+    CHUNK_BYTES,
+    BlobRef,
+    Progress,
+    chunk_digests,
+    combine,
+    is_digest,
+)
 from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
-
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class DirBlobs:
@@ -66,15 +71,23 @@ class DirBlobs:
 
     async def has(self, digest: str) -> bool:
         """See `BlobStore.has`."""
-        return bool(_DIGEST.match(digest)) and self._blob(digest).exists()
+        return is_digest(digest) and self._blob(digest).exists()
 
     async def digests(self) -> list[str]:
         """See `BlobStore.digests`."""
-        return sorted(path.name for path in self.path.iterdir() if _DIGEST.match(path.name))
+        return sorted(path.name for path in self.path.iterdir() if is_digest(path.name))
+
+    async def unfinished(self) -> dict[str, int]:
+        """See `BlobStore.unfinished`: bytes so far."""
+        sizes = {}
+        for path in sorted(self._parts.iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # it was completed this very moment
+                sizes[path.name] = path.stat().st_size
+        return sizes
 
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
-        for digest in filter(_DIGEST.match, digests):
+        for digest in filter(is_digest, digests):
             self._blob(digest).unlink(missing_ok=True)
             self.part(digest).unlink(missing_ok=True)
 
@@ -96,7 +109,7 @@ class DirBlobs:
         self._complete(part, digest)
 
     def _blob(self, digest: str) -> Path:
-        if not _DIGEST.match(digest):
+        if not is_digest(digest):
             raise BlobMissing(f"{digest!r} is no digest of a blob")
         return self.path / digest
 

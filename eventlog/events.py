@@ -267,6 +267,7 @@ class Heartbeat(Event):
     version: Count | None = None  # the version its parameters are based on
     walltime_left_s: Seconds | None = None
     step_s: Seconds | None = None  # the slowest of the trainer's recent steps (R10)
+    missing: Digest | None = None  # a blob that it needs and cannot be had from the store
 
 
 class BlockStarted(Event):
@@ -402,8 +403,8 @@ class VersionApplied(Event):
     version: Count
     parameters_digest: Digest
     source: Literal["initial", "update", "snapshot"]
-    seconds: dict[str, float] = {}  # per phase: download, apply, encode, upload, wait, ...
-    stall_s: Seconds = 0.0  # how long the trainer stood still for the exchange
+    seconds: dict[str, float] = {}  # per phase (`eventlog.phases`), since it last said this
+    stall_s: Seconds = 0.0  # in which the trainer stood still: blocked and idle
 
 
 class SnapshotSaved(Event):

@@ -16,6 +16,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eventlog.config import RunConfig
 from leases import standing
 from leases.ranks import Ranks, Timers
 from leases.rows import Join, Round, Run
@@ -59,6 +60,7 @@ class Agenda:
     progress: Timers = field(default_factory=Timers)  # by the tick at which to look again
     retention_is_new: bool = True  # blobs may be releasable that were not when last looked at
     _fastest: float | None = None  # None: to be looked for
+    _ahead: int = 0  # blocks that a site may hold for the next round
     _frame: tuple[object, ...] = ()
     _quotas: dict[int, int] = field(default_factory=dict)
     _mark: int = field(default_factory=lambda: next(_MARKS))
@@ -100,6 +102,11 @@ class Agenda:
             self._fastest = max(rates, default=0.0)
         return self._fastest
 
+    def gets_ahead(self, seq: int) -> bool:
+        """Whether what it wants is for the next round."""
+        one = self.standings[seq]
+        return bool(self._ahead) and (one.has_delivered or one.num_granted >= (one.quota or 0))
+
     def _is_live(self, seq: int) -> bool:
         return seq in self.standings and self.standings[seq].is_live
 
@@ -118,6 +125,7 @@ class Agenda:
 
     def _take(self, touched: set[int], run: Run, round_: Round | None) -> None:
         config = self.view.config()
+        self._ahead = blocks_ahead(config, run.version)
         found, quotas = standing.load(self.view.db, round_)
         if min(touched, default=0) < 0:
             self._take_joins()
@@ -206,11 +214,32 @@ class Agenda:
         if is_owing and begun:
             self.holding.add(seq)
         want = one.quota - one.num_granted
+        if self._ahead:
+            want = _with_ahead(one, one.quota, want, self._ahead)
         if free and usable and want > 0:
             self.wanting.add((one.site, seq), want)
             self.num_wanted += want
             if is_owing:
                 self.seeking.add(seq)
+
+
+def _with_ahead(one: Standing, quota: int, want: int, full: int) -> int:
+    """What it wants where it trains beside the exchange: having delivered, as many blocks as it
+    trains in a round; before, these beside its quota once it has begun the last of that."""
+    ahead = max(1, min(full, quota))
+    if one.has_delivered:
+        return ahead - one.num_held
+    if want > 0 or one.leased or not one.num_held:
+        return want
+    return min(quota + ahead, 2 * full) - one.num_granted
+
+
+def blocks_ahead(config: RunConfig, version: int) -> int:
+    """How many blocks an incarnation may hold for the next round, to train them while the exchange
+    runs: a full quota where the run's overlap is delayed, and a next round is to come."""
+    if config.outer.overlap == "none" or version + 1 == config.target.rounds:
+        return 0
+    return config.blocks_per_round
 
 
 def of(view: View) -> Agenda:

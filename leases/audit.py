@@ -34,6 +34,7 @@ from leases import verdicts
 from leases.anchors import violation
 from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
 from leases.life import Life
+from leases.overhead import Overhead
 from leases.table import LeaseTable
 from leases.verdicts import Judge
 from leases.view import View
@@ -47,6 +48,7 @@ class _Both:
 
     def __init__(self, run: str, life: Life | None) -> None:
         self._table, self._judge, self._life = LeaseTable(), Judge(run), life
+        self.overhead = Overhead()
 
     def create(self, db: sqlite3.Connection) -> None:
         self._table.create(db)
@@ -66,6 +68,7 @@ class _Both:
         if reads or self._life:
             self._table.finish(db)
         self._judge.see(db, entry, void)
+        self.overhead.see(entry, void)
         if self._life:
             self._life.note(db, entry, void, before)
         return void
@@ -83,7 +86,8 @@ class Audit:
     """
 
     def __init__(self, run: str, path: Path | str = ":memory:", life: Life | None = None) -> None:
-        self._projection = Projection(path, [_Both(run, life)], run)
+        self._both = _Both(run, life)
+        self._projection = Projection(path, [self._both], run)
         self.damaged = False  # by what happened to the log, not by what it says
         self.view = View(self._projection.db)
 
@@ -134,6 +138,7 @@ class Audit:
             departures=[
                 Departure(*row) for row in self._rows("SELECT * FROM audit_departures ORDER BY seq")
             ],
+            overheads=sorted(self._both.overhead.sites.values(), key=lambda one: one.site),
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )

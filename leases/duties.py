@@ -16,7 +16,6 @@ from eventlog.config import Timing
 from eventlog.events import CoordinatorTick, Event
 from leases import policy
 from leases.grounds import Finding
-from leases.progress import target_reached
 from leases.view import View
 
 EVERY = Timing.BASE_K  # ticks between two looks
@@ -119,7 +118,7 @@ def _rounds(view: View, k: int, transfer: int) -> Iterator[Duty]:
             what = f"epoch {row['epoch']} is merged and not closed"
             yield _duty(f"epoch {row['epoch']}", k, "R15", what, "its close")
     if round_ is None:
-        if run.state == "running" and not target_reached(view.db) and _anybody(view):
+        if run.state == "running" and not view.target_reached() and _anybody(view):
             what = f"no round is open after version {run.version}, and sites wait"
             yield _duty("opening", k, "R13", what, f"round {run.round + 1}")
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from leases.overhead import SiteTotal
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -98,6 +100,7 @@ class Findings:
     void: list[Void]
     shares: list[Share]
     departures: list[Departure]
+    overheads: list[SiteTotal]
     log_digest: str
     model_digest: str | None
 
@@ -116,6 +119,7 @@ class Findings:
         whole = {
             "sites": [asdict(one) for one in self.shares],
             "departures": [asdict(one) for one in self.departures],
+            "overheads": [one.as_json() for one in self.overheads],
         }
         for part in ("unstarted", "started"):
             whole[f"reclaimed_{part}"] = sum(getattr(one, part) for one in self.shares)
@@ -124,7 +128,7 @@ class Findings:
     def as_json(self) -> dict[str, Any]:
         """The documented object (docs/reference.md)."""
         whole = asdict(self)
-        del whole["shares"], whole["departures"]
+        del whole["shares"], whole["departures"], whole["overheads"]
         return {
             "run": whole.pop("run"),
             "ok": self.ok,

@@ -103,8 +103,8 @@ def committed(books: Books, entry: Entry) -> str:
     books.run.version = event.version
     books.db.execute(
         "INSERT INTO versions (version, seq, round, update_blob, update_codec, update_bytes, "
-        "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "parameters_digest, momentum_digest, residual_digest, tokens, merged_tokens, loss, "
+        "ticks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             event.version,
             entry.record.sequence,
@@ -118,6 +118,7 @@ def committed(books: Books, entry: Entry) -> str:
             event.tokens,
             books.run.merged_tokens,
             loss,
+            books.run.ticks,
         ),
     )
     books.db.execute(
@@ -137,7 +138,7 @@ def applied(books: Books, entry: Entry) -> str:
     if expected != event.parameters_digest:
         life.mismatches += 1
         return f"version {event.version} has digest {expected}, the site holds another"
-    life.version, life.mismatches = event.version, 0
+    life.version, life.mismatches, life.missing = event.version, 0, None
     life.stall_s += event.stall_s
     books.progressed(life)
     return ""

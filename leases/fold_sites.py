@@ -134,7 +134,7 @@ def heartbeat(books: Books, entry: Entry) -> str:
     if life.step != event.step:
         books.progressed(life)
     life.phase, life.step, life.tokens = event.phase, event.step, event.tokens
-    life.walltime_left_s = event.walltime_left_s
+    life.walltime_left_s, life.missing = event.walltime_left_s, event.missing
     if event.tokens_per_s:
         life.tokens_per_s = event.tokens_per_s
     if event.step_s is not None:

@@ -3,7 +3,8 @@
 A site's row changes with each of its events, a block's several times within a batch. SQLite sees
 each of them once a transaction, however many events that folds. The table still is SQLite's: rows
 live here from their first use to the end of the transaction, never longer, so memory grows with the
-batch and not with the epoch. A query over many rows writes the table's changes first (`find`).
+batch and not with the epoch. A query over many rows writes the table's changes first (`find`). Who
+was only looked at is not written.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class LifeRow:
     progress_tick: int = 0
     step_s: float = 0.0
     backoff_until: int = 0
+    missing: str | None = None
 
 
 @dataclass(slots=True)
@@ -152,12 +154,13 @@ class Pages(Generic[K, R]):
     """The rows of one table that the transaction has touched. A row that was handed out may be
     changed until the table's next `find` or `flush`, which write it."""
 
-    __slots__ = ("_db", "_layout", "_out", "_rows")
+    __slots__ = ("_db", "_layout", "_out", "_rows", "_stored")
 
     def __init__(self, db: sqlite3.Connection, layout: Layout[K, R]) -> None:
         self._db, self._layout = db, layout
         self._rows: dict[K, R | None] = {}  # None: looked for, and not there
         self._out: dict[K, R] = {}  # handed out since they were last written
+        self._stored: dict[K, tuple[Any, ...]] = {}  # as the table has them
 
     def get(self, key: K) -> R | None:
         """A row, or None where there is none."""
@@ -189,21 +192,30 @@ class Pages(Generic[K, R]):
             row = rows.get(key)
             if row is None:
                 row = rows[key] = layout.kind(*values)
+                self._stored[key] = values
             self._out[key] = row
             found.append(row)
         return found
 
     def flush(self) -> None:
-        """Write what was handed out."""
-        if self._out:
-            layout = self._layout
-            self._db.executemany(layout.write, map(layout.values, self._out.values()))
-            self._out.clear()
+        """Write what has changed of what was handed out."""
+        values, stored, changed = self._layout.values, self._stored, []
+        for key, row in self._out.items():
+            now = values(row)
+            if stored.get(key) != now:
+                stored[key] = now
+                changed.append(now)
+        if changed:
+            self._db.executemany(self._layout.write, changed)
+        self._out.clear()
 
     def _read(self, key: K) -> R | None:
         arguments: Any = (key,) if self._layout.num_keys == 1 else key
         found = self._db.execute(self._layout.one, arguments).fetchone()
-        row = self._rows[key] = self._layout.kind(*found) if found else None
+        row = None
+        if found:
+            row, self._stored[key] = self._layout.kind(*found), found
+        self._rows[key] = row
         return row
 
 

@@ -159,8 +159,9 @@ def epochs(view: View) -> list[Event]:
 
 
 def grants(view: View, max_sites: int = MAX_BATCH) -> list[LeaseGranted]:
-    """Blocks for the members of the open round, up to their quotas, and for who came late; where
-    there are enough for all, for the first `max_sites` of them."""
+    """Blocks for the members of the open round, up to their quotas, ahead of the next one for who
+    has delivered where exchange and training overlap, and for who came late; where there are enough
+    for all, for the first `max_sites` of them."""
     run, round_ = view.run(), view.round()
     if run.state != "running" or round_ is None or round_.state != "open":
         return []
@@ -175,9 +176,8 @@ def grants(view: View, max_sites: int = MAX_BATCH) -> list[LeaseGranted]:
     decided: list[LeaseGranted] = []
     shares = _deal(blocks, [want for _, want, _ in wants])
     for ((_, seq), _, quota), share in zip(wants, shares, strict=True):
-        one = view.incarnation(seq)
-        assert one is not None
-        decided += _grant_events(one, share, quota, round_.round)
+        ahead = quota is None and agenda.gets_ahead(seq)
+        decided += _grant_events(agenda.standings[seq], share, quota, round_.round, ahead)
     return sorted(decided, key=lambda event: event.epoch)  # R15: an epoch before the next
 
 
@@ -239,7 +239,11 @@ def _deal(blocks: list[tuple[int, int]], wants: list[int]) -> list[list[tuple[in
 
 
 def _grant_events(
-    one: Incarnation, share: list[tuple[int, int]], late: int | None, round_: int
+    one: Standing,
+    share: list[tuple[int, int]],
+    late: int | None,
+    round_: int,
+    ahead: bool = False,
 ) -> list[LeaseGranted]:
     events: list[LeaseGranted] = []
     for epoch in sorted({epoch for epoch, _ in share}):
@@ -248,6 +252,8 @@ def _grant_events(
             some = tuple(blocks[first : first + MAX_BLOCKS_PER_GRANT])
             plural = "s" * (len(some) != 1)
             reason = f"{len(some)} block{plural} towards its quota in round {round_}"
+            if ahead:
+                reason = f"{len(some)} block{plural} ahead, for the round after round {round_}"
             if late:
                 some_of = f"{len(some)} of the {late} block{'s' * (late != 1)}"
                 reason = f"{some_of} that round {round_} has time for"

@@ -69,6 +69,12 @@ def share_done(
     return min(1.0, (merged_tokens + own_tokens) / (aim.tokens or 1))
 
 
+def share_merged(config: RunConfig, index: BlockIndex, version: int, merged_tokens: int) -> float:
+    """Progress in [0, 1] once a version is committed, with so many tokens merged in all: what the
+    schedule of the outer step follows."""
+    return share_done(config, index, version, merged_tokens, 0)
+
+
 def lr_share(progress: float, warmup: float, final_share: float) -> float:
     """The share of the peak rate at a progress in [0, 1] (clamped): linear from 0 to 1 over
     `warmup`, then half a cosine from 1 down to `final_share` (SGDR, arXiv:1608.03983, eq. 5)."""

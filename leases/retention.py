@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 
 def newest_snapshots(db: sqlite3.Connection) -> tuple[int | None, int | None]:
@@ -37,6 +38,45 @@ def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:
     return needed, old
 
 
+def loaded(db: sqlite3.Connection) -> dict[str, str]:
+    """Blobs that a site needs to come to the newest version, and what each is: the newest snapshot,
+    or the initial parameters, and the updates since."""
+    row = db.execute(
+        "SELECT version, snapshot_blob FROM versions WHERE snapshot_blob IS NOT NULL "
+        "ORDER BY version DESC LIMIT 1"
+    ).fetchone()
+    if row is None:
+        ((initial,),) = db.execute("SELECT parameters_blob FROM run").fetchall()
+        row = (0, initial)
+    version, blob = row
+    rows = db.execute(
+        "SELECT update_blob, version FROM versions WHERE version > ? ORDER BY version", (version,)
+    ).fetchall()
+    first = f"the snapshot of version {version}" if version else "the initial parameters"
+    return {blob: first} | {one: f"the update of version {of}" for one, of in rows}
+
+
+def recovered(db: sqlite3.Connection) -> dict[str, str]:
+    """Blobs that whoever recovers the newest version needs: `loaded`, and the deltas since."""
+    found = loaded(db)
+    rows = db.execute(
+        "SELECT d.blob, d.site, v.version FROM versions v JOIN deltas d ON d.round = v.round "
+        "WHERE d.state = 'merged' AND v.version > (SELECT coalesce(max(version), 0) FROM versions "
+        "WHERE snapshot_blob IS NOT NULL) ORDER BY v.version, d.seq"
+    ).fetchall()
+    return found | {blob: f"a delta of {site} in version {of}" for blob, site, of in rows}
+
+
+def reported(db: sqlite3.Connection) -> dict[str, str]:
+    """Blobs that live sites say they cannot have, each with a site that says so."""
+    return dict(
+        db.execute(
+            "SELECT missing, min(site) FROM incarnations WHERE missing IS NOT NULL "
+            "AND state != 'departed' GROUP BY missing ORDER BY missing"
+        ).fetchall()
+    )
+
+
 def released(db: sqlite3.Connection) -> list[str]:
     """Digests that a BlobsReleased has named."""
     return [row[0] for row in db.execute("SELECT blob FROM released ORDER BY blob")]
@@ -46,6 +86,19 @@ def still_released(db: sqlite3.Connection, blobs: set[str]) -> list[str]:
     """Those of the digests that no later event needs again, sorted."""
     sql = "SELECT 1 FROM released WHERE blob = ?"
     return [blob for blob in sorted(blobs) if db.execute(sql, (blob,)).fetchone()]
+
+
+def unnamed(db: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:
+    """Those of the digests that no event names, or names no more since their release, sorted."""
+    named = {
+        row[0]
+        for row in db.execute(
+            "SELECT parameters_blob FROM run UNION SELECT update_blob FROM versions "
+            "UNION SELECT snapshot_blob FROM versions WHERE snapshot_blob IS NOT NULL "
+            "UNION SELECT blob FROM deltas EXCEPT SELECT blob FROM released"
+        )
+    }
+    return sorted(set(blobs) - named)
 
 
 def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:

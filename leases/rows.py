@@ -58,6 +58,7 @@ class Incarnation:
     stalled_ticks: int  # of the current term, since its trainer showed progress (R10)
     step_s: float  # the slowest of its recent steps; 0: not known
     backoff_until: int  # tick of the run before which the site may not join again (R14)
+    missing: str | None  # a blob that it needs and cannot have
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +146,5 @@ class Version:
     tokens: int
     merged_tokens: int
     loss: float | None
+    ticks: int  # of the run when it was committed
     snapshot_blob: str | None

@@ -30,6 +30,7 @@ from eventlog.events import (
     SiteRefused,
 )
 from leases import policy, rulings_deltas
+from leases.agenda import blocks_ahead
 from leases.grounds import Finding, Standing
 from leases.owing import overdue
 from leases.rows import Incarnation
@@ -82,6 +83,7 @@ def _granted(at: Standing, event: LeaseGranted) -> list[Finding]:
         what = what.replace("version None of", "no version, the run is at")
         expected = "a grant after it reports a usable version"
         found.append(Finding("P4", "R10", what, expected, site, first))
+    found += _ahead(at, event, first)
     room = _room(at.view)
     if room is not None and len(event.blocks) > room:
         what = f"{len(event.blocks)} blocks are granted to {site}"
@@ -93,6 +95,17 @@ def _granted(at: Standing, event: LeaseGranted) -> list[Finding]:
         expected = f"epochs 0 to {epochs - 1} only"
         found.append(Finding("P1", "R15", what, expected, site, first))
     return found
+
+
+def _ahead(at: Standing, event: LeaseGranted, first: str) -> list[Finding]:
+    """R13: blocks of the next round are granted ahead, a full quota of them at most."""
+    view, (seq, _) = at.view, event.incarnation
+    full, num_held = blocks_ahead(view.config(), view.run().version), len(view.held(seq))
+    most = full if view.has_undecided(seq) else 2 * full
+    if not full or num_held + len(event.blocks) <= most or at.unread(event.site):
+        return []
+    what = f"{event.site} is granted {len(event.blocks)} blocks beside the {num_held} it holds"
+    return [Finding("P2", "R13", what, f"{most} blocks at most", event.site, first)]
 
 
 def _room(view: View) -> int | None:

@@ -51,10 +51,12 @@ CREATE TABLE incarnations (
     merged_blocks INTEGER NOT NULL DEFAULT 0, merged_tokens INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0, departed_seq INTEGER,
     progress_term INTEGER NOT NULL DEFAULT 0, progress_tick INTEGER NOT NULL DEFAULT 0,
-    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0
+    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0, missing TEXT
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
 CREATE INDEX incarnations_site ON incarnations (site, seq);
+CREATE INDEX incarnations_missing ON incarnations (missing)
+    WHERE missing IS NOT NULL AND state != 'departed';
 CREATE INDEX incarnations_backoff ON incarnations (backoff_until) WHERE backoff_until > 0;
 CREATE TABLE epochs (
     epoch INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, cursor INTEGER NOT NULL DEFAULT 0,
@@ -112,7 +114,7 @@ CREATE TABLE versions (
     version INTEGER PRIMARY KEY, seq INTEGER NOT NULL, round INTEGER NOT NULL,
     update_blob TEXT NOT NULL, update_codec TEXT NOT NULL, update_bytes INTEGER NOT NULL,
     parameters_digest TEXT NOT NULL, momentum_digest TEXT NOT NULL, residual_digest TEXT NOT NULL,
-    tokens INTEGER NOT NULL, merged_tokens INTEGER NOT NULL, loss REAL,
+    tokens INTEGER NOT NULL, merged_tokens INTEGER NOT NULL, loss REAL, ticks INTEGER NOT NULL,
     snapshot_blob TEXT, snapshot_bytes INTEGER
 );
 CREATE TABLE released (blob TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
+from eventlog.events import Token
 from leases.rows import Round
 from leases.states import LEASED, TRAINED, TRAINING
 
@@ -50,6 +51,7 @@ class Standing:
     """An incarnation in the open round. Ticks are of the current term."""
 
     seq: int
+    id: str
     site: str
     state: str
     drain: int
@@ -66,6 +68,11 @@ class Standing:
     quota: int | None  # None: no member of the round
     stolen: int
     num_granted: int  # held, or in an undecided delta of the round
+
+    @property
+    def token(self) -> Token:
+        """(sequence, event id) of its SiteAdmitted."""
+        return (self.seq, self.id)
 
     @property
     def is_live(self) -> bool:
@@ -147,7 +154,7 @@ def load(
     held, deltas, members = _held(db), _deltas(db), _members(db, number)
     found = {}
     for row in db.execute(
-        "SELECT i.seq, i.site, i.state, i.drain, "
+        "SELECT i.seq, i.id, i.site, i.state, i.drain, "
         "CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, "
         "CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
         "i.version, i.mismatches, i.refusals, i.tokens_per_s "
@@ -155,7 +162,7 @@ def load(
     ):
         seq = row[0]
         open_deltas = tuple(deltas.get(seq, ()))
-        if row[2] == "departed" and not open_deltas:
+        if row[3] == "departed" and not open_deltas:
             continue
         mine, (quota, stolen) = held.get(seq, {}), members.get(seq, (None, 0))
         leased, training, trained = (mine.get(one, 0) for one in (LEASED, TRAINING, TRAINED))
@@ -174,7 +181,7 @@ def _held(db: sqlite3.Connection) -> dict[int, dict[str, int]]:
     found: dict[int, dict[str, int]] = {}
     for seq, state, num in db.execute(
         "SELECT b.incarnation, b.state, count(*) FROM temp.touched t "
-        "CROSS JOIN blocks b ON b.incarnation = t.incarnation GROUP BY b.incarnation, b.state"
+        "CROSS JOIN blocks b ON b.incarnation = t.incarnation GROUP BY t.incarnation, b.state"
     ):
         found.setdefault(seq, {})[state] = num
     return found

@@ -47,8 +47,8 @@ def grantable(view: View, limit: int) -> list[tuple[int, int]]:
     limit = min(limit, _blocks_to_target(run, config, index))
     found: list[tuple[int, int]] = []
     known = {row["epoch"]: row for row in open_epochs(view)}  # a closed one has none available
-    begun = (e for e, row in known.items() if _has_available(row))
-    epoch = min(begun, default=_num_epochs(view))
+    begun = [e for e, row in known.items() if _has_available(row)]
+    epoch = min(begun) if begun else _num_epochs(view)
     while len(found) < limit:
         if config.target.epochs is not None and epoch >= config.target.epochs:
             break

@@ -10,7 +10,7 @@ from eventlog.codec import unpack
 from eventlog.config import RunConfig, Timing
 from leases.answers import Answers
 from leases.blocks import BlockIndex
-from leases.progress import parsed
+from leases.progress import settings, target_reached
 from leases.rows import Answer, Block, Delta, Incarnation, Join, Round, Run, Version
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _INCARNATION = (
     "i.mismatches, i.phase, i.step, i.tokens, i.tokens_per_s, i.walltime_left_s, i.loss, "
     "i.merged_blocks, i.merged_tokens, i.refusals, "
     "run.term_ticks - CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
-    "i.step_s, i.backoff_until FROM incarnations i, run "
+    "i.step_s, i.backoff_until, i.missing FROM incarnations i, run "
 )
 _DELTA = (
     "SELECT seq, id, incarnation, site, state, base_version, blob, codec, norm, num_blocks, "
@@ -30,7 +30,7 @@ _DELTA = (
 )
 _VERSION = (
     "SELECT version, seq, round, update_blob, update_codec, parameters_digest, momentum_digest, "
-    "residual_digest, tokens, merged_tokens, loss, snapshot_blob FROM versions "
+    "residual_digest, tokens, merged_tokens, loss, ticks, snapshot_blob FROM versions "
 )
 
 
@@ -41,6 +41,7 @@ class View:
     db: sqlite3.Connection
     agenda: Agenda | None = field(default=None, init=False, compare=False)  # see leases.agenda.of
     _answers: Answers = field(init=False, compare=False)
+    _known: tuple[RunConfig, BlockIndex, Timing] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._answers = Answers(self.db)
@@ -61,17 +62,24 @@ class View:
         return Run(*[*row[:8], (row[8], row[9]), *row[10:]])
 
     def config(self) -> RunConfig:
-        return self._settings()[0]
-
-    def timing(self) -> Timing:
-        return self._answers.made("timing", lambda: Timing.of(self.config().lease_s))
+        return self._founded()[0]
 
     def index(self) -> BlockIndex:
-        return self._settings()[1]
+        return self._founded()[1]
 
-    def _settings(self) -> tuple[RunConfig, BlockIndex]:
-        row = self._answers.rows("SELECT config, data FROM run", ())
-        return self._answers.made("settings", lambda: parsed(*row[0]))
+    def timing(self) -> Timing:
+        return self._founded()[2]
+
+    def _founded(self) -> tuple[RunConfig, BlockIndex, Timing]:
+        """What a run was created with, which never changes. Only after RunCreated."""
+        if self._known is None:
+            config, index = settings(self.db)
+            self._known = (config, index, Timing.of(config.lease_s))
+        return self._known
+
+    def target_reached(self) -> bool:
+        """Whether the run has all that it was to get; see `leases.progress`."""
+        return self._answers.made("reached", lambda: target_reached(self.db))
 
     def manifest_digest(self) -> str:
         return self.index().shape.manifest_digest
@@ -195,13 +203,9 @@ class View:
 
     def has_undecided(self, incarnation: int) -> bool:
         """Whether a delta of the incarnation awaits its merge or refusal."""
-        return bool(
-            self.ask(
-                "SELECT 1 FROM deltas WHERE incarnation = ? "
-                "AND (state = 'undecided' OR state = 'cut' OR state = 'void') LIMIT 1",
-                incarnation,
-            )
-        )
+        undecided = "state = 'undecided' OR state = 'cut' OR state = 'void'"
+        sql = f"SELECT 1 FROM deltas WHERE incarnation = ? AND ({undecided}) LIMIT 1"
+        return bool(self.ask(sql, incarnation))
 
     def undecided_tokens(self, incarnation: int) -> int:
         """Tokens of an incarnation that are delivered and not yet merged."""
@@ -247,11 +251,8 @@ class View:
 
     def num_held(self) -> int:
         """Blocks held undelivered by anybody."""
-        return int(
-            self._one(
-                "SELECT count(*) FROM blocks WHERE state IN ('leased', 'training', 'trained')"
-            )[0]
-        )
+        sql = "SELECT count(*) FROM blocks WHERE state IN ('leased', 'training', 'trained')"
+        return int(self._one(sql)[0])
 
     def version(self, version: int) -> Version | None:
         rows = self.ask(_VERSION + "WHERE version = ?", version)

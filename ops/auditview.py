@@ -12,6 +12,7 @@ from rich.table import Table
 
 from leases.findings import Findings, Share
 from leases.life import Life
+from leases.overhead import SECONDS as OVERHEADS
 from ops.terminal import Console
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ def explain(found: Findings) -> None:
         table.add_row(*_share(one))
     console.print(table)
     _departures(console, found)
+    if found.overheads:
+        console.print(_overheads(found))
+
+
+def _overheads(found: Findings) -> Table:
+    """Seconds of the exchange a round, and the share of wall time that trainers stood still."""
+    table = Table(box=box.SIMPLE, title="a round of the exchange, mean seconds; stall in all")
+    for column in ("site", "rounds", *OVERHEADS, "stall of wall"):
+        table.add_column(column, justify="left" if column == "site" else "right")
+    for one in found.overheads:
+        means = (f"{one.seconds[name] / one.num_rounds:.2f}" for name in OVERHEADS)
+        table.add_row(one.site, f"{one.num_rounds:,}", *means, f"{one.share:.1%}")
+    return table
 
 
 def _departures(console: Console, found: Findings) -> None:

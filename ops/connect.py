@@ -12,9 +12,14 @@ from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import read_address
 from eventlog.blobs import BlobStore
+from eventlog.codec import decode
+from eventlog.events import RunCreated
 from eventlog.log import EventLog
+from eventlog.pace import Pace
+from eventlog.s3_blobs import S3Blobs
 from ops.home import Home
 
+BROKER = "broker"  # as a configuration names the store beside the log
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
 
@@ -43,22 +48,43 @@ async def connected(broker: str | None, name: str) -> Connection:
         raise BrokerUnreachable(f"{error} (none runs on ATOLL_HOME, {home.root})") from error
 
 
+async def blobs_of(
+    connection: Connection, run: str, place: str, *, create: bool = False, pace: Pace | None = None
+) -> BlobStore:
+    """The blobs of a run, where its configuration says that they are kept (`RunConfig.blobs`).
+    Raises RunUnknown, BrokerUnfit, LogUnavailable."""
+    if place != BROKER:
+        return S3Blobs(f"{place.rstrip('/')}/{run}", pace=pace)
+    make = JetStreamBlobs.create if create else JetStreamBlobs.open
+    return await make(connection, run, pace=pace)
+
+
 @asynccontextmanager
 async def opened(
-    run: str, broker: str | None, name: str = "operator"
+    run: str, broker: str | None, name: str = "operator", pace: Pace | None = None
 ) -> AsyncIterator[tuple[EventLog, BlobStore, Connection]]:
-    """The log and the blobs of a run, and the connection they share; closed at the end.
+    """The log and the blobs of a run, and the connection they share; closed at the end. `pace`
+    caps the transfers of blobs.
 
     Raises BrokerUnreachable, BrokerUnfit, RunUnknown, LogUnavailable.
     """
     async with await connected(broker, name) as connection:
         log = await JetStreamLog.open(connection, run)
-        blobs = await JetStreamBlobs.open(connection, run)
+        blobs = await blobs_of(connection, run, await _place(log), pace=pace)
         try:
             yield log, blobs, connection
         finally:
             await log.close()
             await blobs.close()
+
+
+async def _place(log: EventLog) -> str:
+    """Where the run's first event says that its blobs are."""
+    for record in await log.read(0, limit=1):
+        event = decode(record).event
+        if isinstance(event, RunCreated):
+            return str(event.config.get("blobs", BROKER))
+    return BROKER
 
 
 def _alive(pid: object) -> bool:

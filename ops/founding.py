@@ -6,13 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from broker.connection import Connection
-from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError, Conflict
 from eventlog.events import OPERATOR, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
+from ops.connect import blobs_of
 from sitehub.corpus import Corpus
 from sitehub.founding import found
 from sitehub.model import build_model
@@ -42,7 +42,7 @@ async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> R
     log = await JetStreamLog.create(connection, config.name)
     if await log.last_sequence():
         raise RunExists(f"run {config.name} exists on {connection.url}: choose another name")
-    blobs = await JetStreamBlobs.create(connection, config.name)
+    blobs = await blobs_of(connection, config.name, config.blobs, create=True)
     with TemporaryDirectory(prefix="atoll-create-") as folder:
         event = await found(config, corpus, blobs, Path(folder))
     try:

@@ -7,6 +7,7 @@
     coordinators/RUN/N/           blobs a coordinator works on
     scratch/RUN/                  blobs fetched for a look
     logs/                         what background processes said
+    peers/NAME/                   environments of programs that benchmarks compare with
     broker/                       store of a broker started here, and how to reach it
 
 Databases use WAL, which network filesystems do not carry: the home must be node-local.
@@ -60,6 +61,10 @@ class Home:
     def process_log(self, name: str) -> Path:
         """Where a background process writes what it says."""
         return self._made("logs") / f"{name}.log"
+
+    def peer(self, name: str) -> Path:
+        """The Python environment of a program that a benchmark compares with."""
+        return self._made("peers") / name
 
     @property
     def broker(self) -> Path:

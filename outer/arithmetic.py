@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outer.digests import digest
 from outer.merge import accumulate
-from outer.nesterov import step_one
-from outer.packing import CODECS
-from outer.versions import digest
+from outer.nesterov import Rule, carry, step
+from outer.packing import CODECS, pack, unpack
+from outer.pieces import Array, flat
 
-OPERATIONS = ("decode", "merge", "encode", "step")
+OPERATIONS = ("decode", "merge", "encode", "step", "carry")
 SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device
 
 # Biased exponents of fp32. Lane i of an input takes range i mod 4 and varies within it, so that the
@@ -29,7 +30,8 @@ SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any devi
 _LANES = ((0, 1), (1, 24), (110, 16), (180, 12))  # (lowest, how many); 0: denormals, zeros
 _SHAPES = ((257, 131), (31,), (), (0, 3))  # the first exceeds what torch gives to one thread
 _WEIGHTS = (0.1, 1 / 3, 1 - 0.1 - 1 / 3)
-_CODECS = ("fp32", "bf16")  # fixed: one more would change the digests of runs under way
+_CODECS = ("fp32", "bf16", "int8", "4-bit", "top-k")  # fixed: one more changes all digests
+_NUM_DECODED = 1 << 16  # elements of each codec with scales
 _LR, _MU = 0.7, 0.9
 
 
@@ -42,7 +44,7 @@ class Arithmetic:
 
 
 def self_test() -> Arithmetic:
-    """Run the canonical operations on the fixed inputs, in some ten milliseconds.
+    """Run the canonical operations on the fixed inputs, in about a tenth of a second.
 
     The result depends on the processor's arithmetic and this thread's floating-point mode only,
     not on the number of threads.
@@ -67,21 +69,35 @@ def inputs(label: str) -> dict[str, Tensor]:
     return {f"t{i}": _floats(f"{label} {i}", shape) for i, shape in enumerate(_SHAPES)}
 
 
+def scaled_parts(codec: str) -> dict[str, Tensor]:
+    """Codes and scales (from denormals up to 2^64) of int8 or 4-bit, fixed."""
+    lengths, parts = CODECS[codec].lengths(_NUM_DECODED), CODECS[codec].parts
+    codes, scales = (inputs(f"{codec} {part}")["t0"].view(-1) for part in ("codes", "scales"))
+    return {
+        "codes": codes.view(parts["codes"])[: lengths["codes"]],
+        "scales": (scales.view(torch.int16)[: lengths["scales"]] & 0x5F7F).view(torch.bfloat16),
+    }
+
+
 def _decode() -> dict[str, Tensor]:
     patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
-    results = {"bf16": CODECS["bf16"].unpack({"values": patterns})}  # all there are
+    results = {"bf16": unpack(CODECS["bf16"], {"values": patterns}, torch.empty(1 << 16))}
     for name, tensor in inputs("decode").items():
-        results[name] = CODECS["fp32"].unpack({"values": tensor})
+        results[name] = unpack(CODECS["fp32"], {"values": tensor}, torch.empty(tensor.shape))
+    for codec in ("int8", "4-bit"):
+        parts = scaled_parts(codec)
+        results[codec] = unpack(CODECS[codec], parts, torch.empty(_NUM_DECODED))
     return results
 
 
 def _merge() -> dict[str, Tensor]:
-    results: dict[str, Tensor] = {}
+    totals: dict[str, Array] = {}
     for i, weight in enumerate(_WEIGHTS):
         for name, delta in inputs(f"delta {i}").items():
-            results[name] = accumulate(results.get(name), delta, weight)
-    for name, residual in inputs("residual").items():
-        results[name].add_(residual)
+            totals[name] = accumulate(totals.get(name), flat(delta), np.float32(weight))
+    results = inputs("residual")
+    for name, residual in results.items():
+        np.add(totals[name], flat(residual), out=flat(residual))
     return results
 
 
@@ -89,22 +105,33 @@ def _encode() -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
     for name, merged in inputs("merged").items():
         for codec in _CODECS:
-            method = CODECS[codec]
-            parts = method.pack(merged)
+            parts = pack(CODECS[codec], merged)
             for part, values in parts.items():
                 results[f"{codec}/{part}/{name}"] = values
-            results[f"{codec}/residual/{name}"] = torch.sub(merged, method.unpack(parts))
+            decoded = unpack(CODECS[codec], parts, torch.empty(merged.shape))
+            np.subtract(flat(merged), flat(decoded), out=flat(decoded))
+            results[f"{codec}/residual/{name}"] = decoded
     return results
 
 
 def _step() -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
-    momentum = inputs("momentum")
+    momentum, rule = inputs("momentum"), Rule.of(_LR, _MU)
+    updates = [inputs(f"update {i}") for i in range(2)]
     for name, parameter in inputs("parameters").items():
-        for i in range(2):
-            step_one(parameter, momentum[name], inputs(f"update {i}")[name], _LR, _MU)
+        for update in updates:
+            step(flat(parameter), flat(momentum[name]), flat(update[name]), rule)
         results[f"parameters/{name}"] = parameter
         results[f"momentum/{name}"] = momentum[name]
+    return results
+
+
+def _carry() -> dict[str, Tensor]:
+    results, rule = inputs("residual"), Rule.of(_LR, _MU)
+    before, after, move = (inputs(label) for label in ("parameters", "stepped", "move"))
+    for name, residual in results.items():
+        rows = [flat(one[name]) for one in (before, after, move)]
+        carry(flat(residual), rows[0], rows[1], rows[2], rule)
     return results
 
 
@@ -113,6 +140,7 @@ _RUN: dict[str, Callable[[], dict[str, Tensor]]] = {
     "merge": _merge,
     "encode": _encode,
     "step": _step,
+    "carry": _carry,
 }
 
 

@@ -1,232 +1,223 @@
 """Deltas and merged updates as files that say themselves how they were encoded.
 
-The file's header names codec and format; each part that the codec makes of a tensor is stored as
-`part/name`. Reading gives canonical fp32: bits that depend on the file's bytes alone.
+The file's header names format, codec and the codec's parameters; each part that the codec makes of
+a tensor is stored as `part/name`. Where the parts are not in the tensor's shape, the header says
+the shape. Reading gives canonical fp32: bits that depend on the file's bytes alone.
+
+`Writer` and `Opened` go tensor by tensor: the whole of a model is never in memory for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from eventlog.errors import AtollError
-from outer import tensorfile
-from outer.packing import CODECS, Codec, pieces
-from outer.tensorfile import Reader, TensorFileInvalid
+from outer import deltahead, packing, tensorfile
+from outer.deltahead import FORMAT, DeltaInvalid, Shapes
+from outer.norms import Norms, NormsMeter, measure
+from outer.packing import CODECS
+from outer.pieces import over_pieces
+from outer.tensorfile import TensorFileInvalid
+from outer.values import PIECE, OutOfRange
 
-FORMAT = 1
-
-InvalidCode = Literal["blob", "form", "nonfinite"]
+__all__ = [
+    "CODECS",
+    "FORMAT",
+    "DeltaInvalid",
+    "NonFinite",
+    "Norms",
+    "Opened",
+    "Writer",
+    "codec_of",
+    "decode",
+    "encode",
+    "measure",
+    "validate_delta",
+]
 
 
 class NonFinite(AtollError):
-    """A tensor holds NaN, an infinity, or a value that its codec would turn into one."""
+    """A tensor holds NaN, an infinity, or a value that its codec cannot hold."""
 
     def __init__(self, tensor: str, why: str) -> None:
         super().__init__(f"tensor {tensor!r} {why}; nothing was written")
         self.tensor = tensor
 
 
-class DeltaInvalid(AtollError):
-    """A file is not the delta it should be.
+class Writer:
+    """Writes one file under a codec of `CODECS`, tensor by tensor, in any order.
 
-    code: "blob" torn or no tensor file; "form" another codec, other names, shapes or dtypes;
-    "nonfinite" NaN or infinity among its values.
+    A context manager: `path` appears where it ends well, with every tensor of `shapes` added, and
+    otherwise nothing does. Equal values give equal bytes. `durable`: the file survives a power cut
+    once the context has ended. In memory are, besides what `add` gives and takes, the parts of one
+    piece. Raises OSError.
     """
 
-    def __init__(self, code: InvalidCode, what: str) -> None:
-        super().__init__(what)
-        self.code = code
+    def __init__(self, path: Path, codec: str, shapes: Shapes, *, durable: bool = False) -> None:
+        self._name, self._codec = codec, CODECS[codec]
+        self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        header, entries = deltahead.head(codec, self._shapes)
+        self._file = tensorfile.Writer(path, entries, header, durable=durable)
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.__exit__(kind, error, trace)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the file, known before anything is added."""
+        return self._file.num_bytes
+
+    def add(self, name: str, tensor: Tensor, out: Tensor | None = None) -> Tensor:
+        """Pack and write one fp32 tensor, of any device; what a reader will decode, on the CPU.
+
+        That goes to `out` where it is given (contiguous, fp32; it may be `tensor` itself), else to
+        new memory. Raises NonFinite for NaN, infinity and what the codec cannot hold.
+        """
+        if tensor.dtype is not torch.float32:
+            raise TypeError(f"tensor {name!r} is {tensor.dtype}, a delta is torch.float32")
+        if tuple(tensor.shape) != self._shapes[name]:
+            raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
+        decoded = torch.empty(tensor.shape) if out is None else out
+        source, target = tensor.detach().reshape(-1), decoded.view(-1)
+
+        def work(piece: slice) -> None:
+            self.add_piece(name, piece.start, source[piece], target[piece])
+
+        over_pieces(source.numel(), work, source.device)
+        return decoded
+
+    def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
+        """`add` for flat values of a tensor from its element `start` on: multiples of GRAIN, and
+        the rest. By any thread; each element once."""
+        try:
+            parts = {k: v.cpu() for k, v in self._codec.pack(values).items()}
+            for part, begin in self._codec.lengths(start).items():
+                self._file.put(f"{part}/{name}", parts[part], begin)
+            packing.unpack(self._codec, parts, out)
+        except OutOfRange as error:
+            if not math.isfinite(error.peak):
+                raise NonFinite(name, "holds NaN or infinity") from error
+            why = f"holds {error.peak:g}, which {self._name} cannot hold"
+            raise NonFinite(name, why) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Norms:
-    """Of all tensors together: L2 norm (accumulated in float64), largest magnitude, and whether
-    every value is finite (where not, the other two are not either)."""
+class Opened(AbstractContextManager["Opened"]):
+    """A file opened for reading any of its tensors by name. A context manager.
 
-    norm: float
-    max_abs: float
-    finite: bool
+    What the file's head says is checked at once: codec, parts, shapes, and that the file is as long
+    as it must be; with `reference` (any mapping of names to what has a `shape`), that names and
+    shapes are the same. Raises DeltaInvalid ("blob" or "form"), and OSError where there is no file.
+    """
+
+    def __init__(self, path: Path, reference: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        with ExitStack() as stack:
+            try:
+                self._reader = stack.enter_context(tensorfile.reading(path))
+            except TensorFileInvalid as error:
+                raise DeltaInvalid("blob", str(error)) from error
+            self.codec = deltahead.codec_of(self._reader)
+            self._codec = CODECS[self.codec]
+            self.shapes = deltahead.shapes_of(self._reader, self._codec)
+            if reference is not None:
+                deltahead.compare(path, self.shapes, reference)
+            self._stack = stack.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors, sorted."""
+        return list(self.shapes)
+
+    def tensor(self, name: str, out: Tensor | None = None) -> Tensor:
+        """The canonical fp32 tensor (CPU), written to `out` where that is given (contiguous), else
+        in memory of its own. Raises DeltaInvalid ("form", "blob"). NaN passes."""
+        target = torch.empty(self.shapes[name]) if out is None else out
+        row = target.view(-1)
+        over_pieces(row.numel(), lambda piece: self.piece(name, piece.start, row[piece]))
+        return target
+
+    def piece(self, name: str, start: int, out: Tensor) -> None:
+        """Write to `out` the flat values of a tensor from its element `start` on: multiples of
+        GRAIN, and the rest. By any thread. Raises DeltaInvalid ("form", "blob")."""
+        begins, lengths = self._codec.lengths(start), self._codec.lengths(out.numel())
+        try:
+            parts = {
+                part: self._reader.some(f"{part}/{name}", begins[part], lengths[part])
+                for part in self._codec.parts
+            }
+            packing.unpack(self._codec, parts, out)
+        except TensorFileInvalid as error:
+            raise DeltaInvalid("blob", str(error)) from error
+        except ValueError as error:
+            raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
+
+    def pieces(self) -> Iterator[tuple[str, Tensor]]:
+        """All there is, in order: the name of a tensor with one of its pieces, whose memory the
+        next one takes. Raises DeltaInvalid ("form", "blob")."""
+        memory = torch.empty(PIECE)
+        for name, shape in self.shapes.items():
+            num_elements = math.prod(shape)
+            for start in range(0, num_elements, PIECE):
+                piece = memory[: num_elements - start]
+                self.piece(name, start, piece)
+                yield name, piece
 
 
 def encode(tensors: Mapping[str, Tensor], codec: str, path: Path) -> None:
-    """Write fp32 tensors under a codec of `CODECS`; equal tensors give equal bytes.
+    """Write fp32 tensors that are all at hand (see `Writer`).
 
-    `path` appears whole or not at all. Raises NonFinite, naming the first tensor (sorted) with NaN,
-    infinity or a value beyond the codec's range; then nothing is written.
+    Raises NonFinite, naming the first tensor (sorted) with NaN, infinity or a value that the codec
+    cannot hold; then nothing is written.
     """
-    method = CODECS[codec]
-    stored: dict[str, Tensor] = {}
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        if tensor.dtype is not torch.float32:
-            raise TypeError(f"tensor {name!r} is {tensor.dtype}, a delta is torch.float32")
-        largest = _max_abs(tensor)
-        if not math.isfinite(largest):
-            raise NonFinite(name, "holds NaN or infinity")
-        if largest > method.largest:
-            raise NonFinite(name, f"holds {largest:g}, which {codec} cannot hold")
-        for part, values in method.pack(tensor).items():
-            stored[f"{part}/{name}"] = values.cpu().contiguous()
-    tensorfile.write(stored, path, {"codec": codec, "format": FORMAT})
+    with Writer(path, codec, {name: tensor.shape for name, tensor in tensors.items()}) as file:
+        for name in sorted(tensors):
+            file.add(name, tensors[name])
 
 
 def codec_of(path: Path) -> str:
     """The codec that a file names. Raises DeltaInvalid ("blob" or "form")."""
-    with _opened(path) as reader:
-        return _codec(reader)
-
-
-def read(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Name and canonical fp32 tensor (CPU, memory of its own), one by one in sorted order.
-
-    Raises DeltaInvalid ("blob" or "form"). Values are not looked at: NaN passes.
-    """
-    with _opened(path) as reader:
-        method = CODECS[_codec(reader)]
-        for name in _names(reader, method):
-            yield name, _unpack(reader, method, name)
+    with Opened(path) as file:
+        return file.codec
 
 
 def decode(path: Path) -> dict[str, Tensor]:
-    """All of `read` at once."""
-    return dict(read(path))
+    """All tensors of a file by name, in order. Raises DeltaInvalid ("blob" or "form"). Values are
+    not looked at: NaN passes."""
+    with Opened(path) as file:
+        return {name: file.tensor(name) for name in file.names}
 
 
-def read_like(path: Path, reference: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Like `read`, and checks that names (before the first tensor comes) and shapes (as each
-    comes) are those of `reference`. Raises DeltaInvalid ("blob" or "form")."""
-    with _opened(path) as reader:
-        method = CODECS[_codec(reader)]
-        _compare_names(path, _names(reader, method), sorted(reference))
-        for name in sorted(reference):
-            tensor, shape = _unpack(reader, method, name), reference[name].shape
-            if tensor.shape != shape:
-                raise DeltaInvalid(
-                    "form",
-                    f"{path.name} has {name!r} of shape {list(tensor.shape)}, "
-                    f"the model has {list(shape)}",
-                )
-            yield name, tensor
-
-
-def check_like(path: Path, reference: Mapping[str, Tensor]) -> None:
-    """The file is whole and has the names and shapes of `reference`, or DeltaInvalid is raised."""
-    for _ in read_like(path, reference):
-        pass
-
-
-def validate_delta(path: Path, reference: Mapping[str, Tensor], codec: str) -> Norms:
+def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norms:
     """The norms of a delta that can be merged: whole, of the claimed codec, with the names and
     shapes of `reference`, all finite. Raises DeltaInvalid, whose `code` says which does not hold.
     """
-    actual = codec_of(path)
-    if actual != codec:
-        raise DeltaInvalid("form", f"{path.name} is encoded as {actual}, it was said to be {codec}")
-    return _norms(_all_finite(path, reference))
-
-
-def measure(tensors: Mapping[str, Tensor]) -> Norms:
-    """The norms over all tensors (fp32, any device); the same bits from the same values."""
-    return _norms(tensors.items())
-
-
-def _norms(tensors: Iterable[tuple[str, Tensor]]) -> Norms:
-    squares, largest = [0.0], [0.0]
-    for _, tensor in tensors:
-        for piece in pieces(tensor):
-            squares.append(_sum(piece.double().square()))
-        largest.append(_max_abs(tensor))
-    if not all(map(math.isfinite, largest)):
-        worst = math.nan if any(map(math.isnan, largest)) else math.inf
-        return Norms(worst, worst, False)
-    return Norms(math.sqrt(math.fsum(squares)), max(largest), True)
-
-
-def _sum(values: Tensor) -> float:
-    """The sum of a flat tensor in an order of our own, by plain additions: `Tensor.sum` adds in an
-    order that depends on the processor, and a verdict on an outlier must not."""
-    while (half := values.numel() // 2) > 0:
-        pairs = values[:half] + values[half : 2 * half]
-        values = torch.cat([pairs, values[2 * half :]]) if values.numel() % 2 else pairs
-    return float(values.sum())
-
-
-def _all_finite(path: Path, reference: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in read_like(path, reference):
-        if not math.isfinite(_max_abs(tensor)):
-            raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
-        yield name, tensor
-
-
-def _max_abs(tensor: Tensor) -> float:
-    """The largest magnitude, 0.0 of no elements; NaN where there is one."""
-    peaks = [piece.abs().max() for piece in pieces(tensor) if piece.numel()]
-    return float(torch.stack(peaks).max()) if peaks else 0.0
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Reader]:
-    try:
-        with tensorfile.reading(path) as reader:
-            yield reader
-    except TensorFileInvalid as error:
-        raise DeltaInvalid("blob", str(error)) from error
-
-
-def _codec(reader: Reader) -> str:
-    header = reader.header
-    if header is None or "codec" not in header:
-        raise DeltaInvalid("form", f"{reader.path.name} is no delta: it names no codec")
-    if header.get("format") != FORMAT:
-        raise DeltaInvalid(
-            "form",
-            f"{reader.path.name} has delta format {header.get('format')!r}, known here is {FORMAT}",
-        )
-    codec = str(header["codec"])
-    if codec not in CODECS:
-        known = ", ".join(CODECS)
-        raise DeltaInvalid("form", f"{reader.path.name} has codec {codec!r}, known are {known}")
-    return codec
-
-
-def _names(reader: Reader, method: Codec) -> list[str]:
-    """Names of the tensors, sorted, once every part of each is there in its dtype."""
-    names: dict[str, set[str]] = {}
-    for stored in reader.names:
-        part, _, name = stored.partition("/")
-        dtype = reader.dtype(stored)
-        if method.parts.get(part) != dtype:
-            raise DeltaInvalid(
-                "form", f"{reader.path.name} has {stored!r} of {dtype}, which is no part of a delta"
-            )
-        names.setdefault(name, set()).add(part)
-    for name, parts in names.items():
-        if lacking := set(method.parts) - parts:
-            raise DeltaInvalid("form", f"{reader.path.name} lacks {min(lacking)} of {name!r}")
-    return sorted(names)
-
-
-def _unpack(reader: Reader, method: Codec, name: str) -> Tensor:
-    try:
-        return method.unpack({part: reader.tensor(f"{part}/{name}") for part in method.parts})
-    except ValueError as error:
-        raise DeltaInvalid("form", f"{reader.path.name} has a bad {name!r}: {error}") from error
-
-
-def _compare_names(path: Path, names: list[str], expected: list[str]) -> None:
-    if lacking := sorted(set(expected) - set(names)):
-        raise DeltaInvalid(
-            "form", f"{path.name} lacks {len(lacking)} of the model's tensors, first {lacking[0]!r}"
-        )
-    if foreign := sorted(set(names) - set(expected)):
-        raise DeltaInvalid(
-            "form", f"{path.name} has {len(foreign)} foreign tensors, first {foreign[0]!r}"
-        )
+    meter = NormsMeter()
+    with Opened(path, reference) as file:
+        if file.codec != codec:
+            what = f"{path.name} is encoded as {file.codec}, it was said to be {codec}"
+            raise DeltaInvalid("form", what)
+        for name, piece in file.pieces():
+            meter.add(piece)
+            if not meter.finite:
+                raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
+    return meter.norms()

@@ -99,7 +99,7 @@ class Coordinator:
             raise AtollError(f"this atoll is too old for the run: {self._view.run().read_only}")
         if self._term is None:
             await self._stand_by()
-        else:
+        if self._term is not None:  # also at once after our claim: what is owed waits no tick
             await self._lead()
 
     def _timeout_s(self) -> float:

@@ -18,15 +18,18 @@ from eventlog.events import (
     DeltaRefused,
     RoundCommitted,
     SnapshotSaved,
+    shortened,
 )
 from eventlog.projector import Projection
 from leases import retention
-from leases.progress import target_reached
 from leases.rows import Delta
 from leases.view import View
 from outer.codecs import DeltaInvalid
 from outer.facts import Facts, Verdict
 from outer.jobs import Jobs
+from outer.keeping import snapshot_due
+from outer.mending import Mending, reason
+from outer.orphans import Orphans
 from outer.workshop import Workshop
 
 
@@ -45,10 +48,16 @@ class Duties:
     saved: list[SnapshotSaved] = field(default_factory=list)
     _unjudged: set[int] = field(default_factory=set)  # deltas without a verdict, nor under way
     _unreleased: set[str] = field(default_factory=set)  # released by the log, still to be removed
+    _orphans: Orphans = field(default_factory=Orphans)
+    _mending: Mending = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mending = Mending(self._view, self.workshop)
 
     def resume(self) -> None:
         """Begin to lead: whoever led before may have died between saying and doing it."""
         self._unreleased = set(retention.released(self._view.db))
+        self._orphans = Orphans()  # its ticks are those of a term
         undecided = self._view.deltas("undecided", "cut")  # cut: by a predecessor
         self._unjudged = {delta.token[0] for delta in undecided} - self.verdicts.keys()
 
@@ -57,6 +66,7 @@ class Duties:
         event = entry.event
         if isinstance(event, BlobsReleased):
             self._unreleased.update(event.blobs)
+            self._orphans.forget(event.blobs)
         elif isinstance(event, DeltaPublished):
             self._unjudged.add(entry.record.sequence)
         elif isinstance(event, DeltaRefused):
@@ -80,7 +90,8 @@ class Duties:
         digests = None
         if ready and shop.digests is not None:
             digests = (shop.digests.parameters, shop.digests.momentum, shop.digests.residual)
-        return Facts(self.verdicts, self.merged, tuple(self.saved), digests, self.bad)
+        unnamed = self._orphans.ticks()
+        return Facts(self.verdicts, self.merged, tuple(self.saved), digests, self.bad, unnamed)
 
     def start(self) -> None:
         """Start whatever the folded state needs and is not under way."""
@@ -93,6 +104,8 @@ class Duties:
             return
         if self._unreleased:
             self._jobs.start("release", self._release())
+        if self._orphans.due(self._view):
+            self._jobs.start("orphans", self._orphans.look(self.workshop.blobs, self._view))
         for seq in list(self._unjudged):
             if f"verdict {seq}" not in self._jobs.tasks:  # else it failed a moment ago
                 self._unjudged.discard(seq)
@@ -106,24 +119,19 @@ class Duties:
         if cut and not under_way and self._cut_is_judged():
             self._jobs.start("merge", self._merge())
         self._start_snapshot(run.version)
+        if run.state != "finished" and self._mending.is_due():
+            self._jobs.start("look for lost blobs", self._mend())
 
     def _cut_is_judged(self) -> bool:
         return all(delta.token[0] in self.verdicts for delta in self._view.deltas("cut"))
 
     def _start_snapshot(self, version: int) -> None:
-        row = self._view.version(version)
-        if row is None or row.snapshot_blob is not None:
-            return
-        due = version % self._view.config().snapshots.every_versions == 0
-        stored = any(one.version == version for one in self.saved)
-        if (due or target_reached(self._view.db) or self._view.run().state == "stopping") and (
-            not stored
-        ):
+        if not any(one.version == version for one in self.saved) and snapshot_due(self._view):
             self._jobs.start(f"snapshot {version}", self._snapshot(version))
 
     async def _recover(self) -> None:
         self.merged = None
-        await self.workshop.recover(self._view)
+        await self.workshop.recover(self._view, self.say)
 
     async def _judge(self, seq: int) -> None:
         delta = self._open(seq)
@@ -161,13 +169,28 @@ class Duties:
             self._forget(seqs)
             self._unjudged.update(seqs)
 
-    async def _snapshot(self, version: int) -> None:
+    async def _snapshot(self, version: int, why: str = "") -> None:
         row = self._view.version(version)
         if row is None:
             return
         saved = await self.workshop.snapshot(row)
         if saved is not None:
-            self.saved.append(saved)
+            self.saved.append(saved.model_copy(update={"reason": why}) if why else saved)
+
+    async def _mend(self) -> None:
+        """Where a needed blob is lost, store the newest version whole: it needs none before it."""
+        lost = await self._mending.look()
+        row = self._view.version(self._view.run().version)
+        if not lost or any(one.version == row.version for one in self.saved if row):
+            return
+        newest = row.snapshot_blob if row else self._view.run().parameters_blob
+        if row is not None and newest is None:
+            why = shortened(reason(lost, row.version))
+            self.say(f"{why}; it is stored as a snapshot now")
+            self._jobs.start(f"snapshot {row.version}", self._snapshot(row.version, why))
+        elif newest in lost:
+            self.say(f"{lost[newest]}: stored again")
+            await self._mending.store_again(newest)
 
     async def _release(self) -> None:
         """R20: remove what the log has released, and nothing that was named again since."""

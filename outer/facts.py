@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from eventlog.events import RoundCommitted, SnapshotSaved
@@ -29,6 +29,8 @@ class Facts:
 
     verdicts: by delta sequence. merged: the merge of the current cut, ready to commit. saved:
     snapshots stored and not yet in the log. digests: of parameters, momentum and residual now.
+    unnamed: blobs in the store that no event named when it was looked at, whole or half, with the
+    tick of this term since which they have been as they are.
     """
 
     verdicts: dict[int, Verdict] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class Facts:
     saved: tuple[SnapshotSaved, ...] = ()
     digests: tuple[str, str, str] | None = None
     refusable: Collection[int] | None = None  # of the verdicts, those that refuse, where known
+    unnamed: Mapping[str, int] = field(default_factory=dict)
 
     def bad(self) -> Collection[int]:
         """Deltas whose verdict refuses them."""

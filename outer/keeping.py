@@ -5,9 +5,26 @@ from __future__ import annotations
 from eventlog.events import BlobsReleased, Event, RunFinished, shortened
 from leases import retention
 from leases.agenda import of
-from leases.progress import target_reached
 from leases.view import View
 from outer.facts import Facts
+from outer.orphans import longest_upload_ticks
+
+
+def snapshot_due(view: View) -> bool:
+    """Whether the newest version is to be stored whole: each so many versions, each so many
+    minutes (in ticks, R8), and the last one of a run."""
+    run, settings = view.run(), view.config().snapshots
+    newest = view.version(run.version)
+    if newest is None or newest.snapshot_blob is not None:
+        return False
+    if newest.version % settings.every_versions == 0:
+        return True
+    before = view.snapshot_at_most(newest.version)
+    waited = run.ticks - (before.ticks if before else 0)
+    minutes = settings.every_minutes
+    if minutes and waited >= view.timing().ticks(60 * minutes):
+        return True
+    return view.target_reached() or run.state == "stopping"
 
 
 def saving(view: View, facts: Facts) -> list[Event]:
@@ -17,7 +34,7 @@ def saving(view: View, facts: Facts) -> list[Event]:
         for one in facts.saved
         if (row := view.version(one.version)) is not None and row.snapshot_blob is None
     ]
-    return fresh or releasing(view)
+    return fresh or releasing(view) or sweeping(view, facts)
 
 
 def releasing(view: View) -> list[Event]:
@@ -40,6 +57,24 @@ def releasing(view: View) -> list[Event]:
     ]
 
 
+def sweeping(view: View, facts: Facts) -> list[Event]:
+    """Orphans: half a blob whose upload was given up, or a whole one whose event never came."""
+    if not facts.unnamed:
+        return []
+    bound, tick = longest_upload_ticks(view), view.run().term_ticks
+    old = [blob for blob, since in facts.unnamed.items() if tick - since > bound]
+    blobs = retention.unnamed(view.db, old)[:1000]
+    if not blobs:
+        return []
+    return [
+        BlobsReleased(
+            blobs=tuple(blobs),
+            reason=f"orphans: for {bound} ticks, longer than an upload may take, nothing was added "
+            "to them and no event named them",
+        )
+    ]
+
+
 def finishing(view: View, facts: Facts) -> list[Event]:
     """The end: the target is reached, or a stop was asked for and everyone has left (R15)."""
     run, round_ = view.run(), view.round()
@@ -48,8 +83,9 @@ def finishing(view: View, facts: Facts) -> list[Event]:
         and not run.live
         and not (round_ is not None and (round_.state == "closed" or of(view).num_undecided))
     )
-    idle = round_ is None or (round_.state == "open" and not view.deltas("undecided"))
-    reached = target_reached(view.db) and idle  # a quarantine reaches it within a round, too
+    reached = view.target_reached() and (  # a quarantine reaches it within a round, too
+        round_ is None or (round_.state == "open" and not view.deltas("undecided"))
+    )
     if not (stopped or reached) or facts.digests is None:
         return []
     newest = view.version(run.version)

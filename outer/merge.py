@@ -1,89 +1,150 @@
-"""The merge of a round and the outer step, the same bits everywhere.
+"""The merge of a round and the outer step, the same bits everywhere, piece by piece.
 
     D = Σ wᵢΔᵢ + e          in the order of the cut
     publish Q(D), d = dec(Q(D)), e ← D − d
-    m ← μm + d,  θ ← θ − η(d + μm)
+    m ← μm + d,  θ ← θ − η(d + μm),  e ← e + what θ's rounding left undone of that
 
-What encoding loses stays in the residual e and comes with the next update, so nobody's progress is
-rounded away, and everyone who has Q(D) can take the same step.
+What encoding and rounding lose stays in the residual e and comes with the next update, so nobody's
+progress is rounded away, and everyone who has Q(D) can take the same step.
+
+All of this happens to one piece of a tensor after the other, by several threads, while the piece is
+in the cache, and its digests are made there too. So a merge needs, beside θ, m and e, the memory of
+a few pieces, however many deltas there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from outer import codecs
-from outer.nesterov import scalar, step_one
-from outer.versions import OuterState
+from outer.codecs import DeltaInvalid, Opened, Writer
+from outer.digests import TensorsDigest, of_piece
+from outer.nesterov import Rule, carry, step
+from outer.pieces import Array, flat, over_pieces
+from outer.versions import Digests, OuterState
+
+Members = Sequence[tuple[Path, float]]  # files of deltas with their weights, in the cut's order
 
 
-def combine(
-    deltas: Iterable[tuple[Path, float]], residual: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """D = Σ wᵢΔᵢ + e over (file, weight) pairs in their order; `residual` is unchanged.
+class _Parts(NamedTuple):
+    """θ, m and e of one tensor, as rows."""
 
-    Weights are float64, each rounded to fp32 once; products and sums are fp32, each rounded on its
-    own. One tensor of one delta is in memory at a time. Raises DeltaInvalid, and ValueError where
-    there is no delta: no delta, no step.
-    """
-    total: dict[str, Tensor] = {}
-    num_deltas = 0
-    for path, weight in deltas:
-        num_deltas += 1
-        for name, delta in codecs.read_like(path, residual):
-            total[name] = accumulate(total.get(name), delta, weight)
-    if num_deltas == 0:
-        raise ValueError("a round without a delta has no step to take")
-    return {name: total[name].add_(residual[name]) for name in sorted(total)}
-
-
-def accumulate(total: Tensor | None, delta: Tensor, weight: float) -> Tensor:
-    """total + weight·delta, in place of `total`; the first term is weight·delta itself."""
-    term = torch.mul(delta, scalar(weight))
-    return term if total is None else total.add_(term)
+    theta: Array
+    momentum: Array
+    residual: Array
 
 
 def take_step(
     state: OuterState,
-    deltas: Sequence[tuple[Path, float]],
+    deltas: Members,
     *,
-    lr: float,
-    momentum: float,
+    rule: Rule,
     codec: str,
     update_path: Path,
-) -> OuterState:
-    """Merge the deltas of a cut, write the update Q(D) to `update_path`, and take the step.
+    before: Callable[[str], None] = lambda _: None,
+) -> tuple[OuterState, Digests]:
+    """Merge the deltas of a cut, write the update Q(D) to `update_path`, and take the step: the
+    next version, and its digests. `before(name)` is called before that tensor is changed.
 
-    `state` is consumed: the returned state (version + 1) reuses its tensors, so no more than θ,
-    m, e, D and Q(D) are in memory: four fp32 models and, where the codec packs, the packed one. It
-    is untouched where anything is raised before the update is written: DeltaInvalid (a member),
-    NonFinite (D does not fit the codec), OSError.
+    `state` is consumed: the next version has its memory. It is untouched where a delta's head does
+    not fit the model (DeltaInvalid) or there is no delta (ValueError). Where anything is raised
+    later (DeltaInvalid, NonFinite, OSError) it is of no version any more, to be recovered from log
+    and blobs. Then no update is left behind.
     """
-    merged = combine(deltas, state.residual)
-    codecs.encode(merged, codec, update_path)
-    for name, update in codecs.read_like(update_path, state.parameters):
-        merged[name].sub_(update)
-        step_one(state.parameters[name], state.momentum[name], update, lr, momentum)
-    return OuterState(state.version + 1, state.parameters, state.momentum, merged)
+    if not deltas:
+        raise ValueError("a round without a delta has no step to take")
+    model = (state.parameters, state.momentum, state.residual)
+    digests = [TensorsDigest() for _ in model]
+    with ExitStack() as stack:
+        members = [
+            (stack.enter_context(Opened(path, state.parameters)), np.float32(weight))
+            for path, weight in deltas
+        ]
+        shapes = {name: tensor.shape for name, tensor in state.parameters.items()}
+        update = stack.enter_context(Writer(update_path, codec, shapes))
+        for name in sorted(shapes):
+            before(name)
+            tensors = [part[name] for part in model]
+            rows = _Parts(*map(flat, tensors))
+
+            def work(piece: slice, name: str = name, rows: _Parts = rows) -> tuple[bytes, ...]:
+                return _merge_piece(name, piece, rows, members, update, rule)
+
+            hashes = over_pieces(rows.theta.size, work)
+            for i, whole in enumerate(digests):
+                whole.add(name, tensors[i], [found[i] for found in hashes])
+    return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in digests))
 
 
 def apply_update(
-    parameters: Mapping[str, Tensor],
-    momentum: Mapping[str, Tensor],
-    update_path: Path,
-    *,
-    lr: float,
-    momentum_coefficient: float,
-) -> None:
-    """What a site does with a published update: the same step in place, without the residual.
+    parameters: Mapping[str, Tensor], momentum: Mapping[str, Tensor], update_path: Path, rule: Rule
+) -> str:
+    """What a site does with a published update: the same step in place, without the residual; the
+    digest of the new parameters.
 
-    Parameters and momentum are fp32 on the CPU. Raises DeltaInvalid, both untouched, where the file
-    is torn, foreign or of other names or shapes.
+    Parameters and momentum are fp32 on the CPU. Raises DeltaInvalid, both untouched, where the
+    file's head is torn, foreign or of other names or shapes; RuntimeError where the file turns out
+    bad only later: then they are of no version any more.
     """
-    codecs.check_like(update_path, parameters)
-    for name, update in codecs.read(update_path):
-        step_one(parameters[name], momentum[name], update, lr, momentum_coefficient)
+    with Opened(update_path, parameters) as update:
+        try:
+            return _apply(parameters, momentum, update, rule)
+        except DeltaInvalid as error:
+            raise RuntimeError(f"an update is applied by half: {error}") from error
+
+
+def accumulate(total: Array | None, delta: Array, weight: np.float32) -> Array:
+    """total + weight·delta, in place of `total`, the product in place of `delta`; the first term is
+    weight·delta itself."""
+    term: Array = np.multiply(delta, weight, out=delta)
+    return term if total is None else np.add(total, term, out=total)
+
+
+def _apply(
+    parameters: Mapping[str, Tensor], momentum: Mapping[str, Tensor], update: Opened, rule: Rule
+) -> str:
+    digest = TensorsDigest()
+    for name in sorted(parameters):
+        theta, m = flat(parameters[name]), flat(momentum[name])
+
+        def work(piece: slice, name: str = name, theta: Array = theta, m: Array = m) -> bytes:
+            step(theta[piece], m[piece], _read(update, name, piece), rule)
+            return of_piece(theta[piece])
+
+        digest.add(name, parameters[name], over_pieces(theta.size, work))
+    return digest.hexdigest()
+
+
+def _merge_piece(
+    name: str,
+    piece: slice,
+    rows: _Parts,
+    members: Sequence[tuple[Opened, np.float32]],
+    update: Writer,
+    rule: Rule,
+) -> tuple[bytes, ...]:
+    """One piece of one tensor: D, Q(D), the step; the digests of its θ, m and e."""
+    theta, momentum, residual = (row[piece] for row in rows)
+    total: Array | None = None
+    for member, weight in members:
+        total = accumulate(total, _read(member, name, piece), weight)
+    assert total is not None
+    np.add(total, residual, out=residual)
+    update.add_piece(name, piece.start, torch.from_numpy(residual), torch.from_numpy(total))
+    np.subtract(residual, total, out=residual)
+    before = theta.copy()
+    move = step(theta, momentum, total, rule)
+    carry(residual, before, theta, move, rule)
+    return of_piece(theta), of_piece(momentum), of_piece(residual)
+
+
+def _read(file: Opened, name: str, piece: slice) -> Array:
+    out = torch.empty(piece.stop - piece.start)
+    file.piece(name, piece.start, out)
+    return flat(out)

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from eventlog.blobs import BlobStore, digest_file
-from eventlog.errors import AtollError
-from leases.rows import Version
+from eventlog.errors import AtollError, BlobDamaged, BlobMissing
+from leases import retention
+from leases.rows import Delta, Version
 from leases.view import View
+from outer.digests import digest
 from outer.merge import apply_update, take_step
-from outer.versions import OuterState, digest, load_parameters, load_snapshot
+from outer.schedule import rule_at
+from outer.versions import (
+    Digests,
+    OuterState,
+    SnapshotInvalid,
+    load_parameters,
+    load_snapshot,
+)
+
+Say = Callable[[str], None]
 
 
 class VersionDiffers(AtollError):
@@ -31,6 +43,27 @@ class VersionDiffers(AtollError):
             "replaced; recover on the machine that committed it"
         )
         self.version, self.part = version, part
+
+
+class StateLost(AtollError):
+    """P3: a version cannot be recovered, for `blob` is gone. Where that is a delta, the updates
+    would still give θ and m, but the residual e is made of the deltas alone, and nothing is decided
+    with another."""
+
+    def __init__(self, version: int, blob: str, lost: str, left: str) -> None:
+        super().__init__(
+            f"version {version} cannot be recovered: lost is {lost}. Restore blob {blob} from a "
+            f"mirror of the store or an export made with --blobs, then try again; {left}"
+        )
+        self.blob = blob
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A version whose digests are those that were committed."""
+
+    state: OuterState
+    digests: Digests
 
 
 async def fetch(blobs: BlobStore, name: str, folder: Path) -> Path:
@@ -51,90 +84,166 @@ async def state_at(
     from_start: bool = False,
     on_version: Callable[[int], None] = lambda _: None,
 ) -> OuterState:
-    """θ, m and e after `version` steps, every step's digests verified.
+    """θ, m and e after `version` steps, every step's digests verified. `from_start` ignores
+    snapshots. Raises as `recovered_at`."""
+    base = 0 if from_start else version
+    return (await _steps(view, blobs, folder, base, version, on_version, lambda _: None)).state
 
-    `from_start` ignores snapshots (a deep audit). Raises VersionDiffers, BlobMissing (what
-    retention released cannot be recomputed), BlobUnavailable.
+
+async def recovered_at(
+    view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
+) -> Recovered:
+    """θ, m and e after `version` steps, with their digests, every step's verified.
+
+    A snapshot that is lost or torn is passed over for the one before, and `say` tells so. Raises
+    VersionDiffers, StateLost, BlobMissing (an update that `parameters_at` needs), BlobUnavailable.
     """
-    state = await nearest(view, blobs, folder, 0 if from_start else version)
-    for row in view.versions(after=state.version):
-        if row.version > version:
-            break
-        state = await step_again(view, blobs, folder, state, row)
-        on_version(row.version)
-    return state
+    return await _steps(view, blobs, folder, version, version, lambda _: None, say)
 
 
 async def parameters_at(
-    view: View, blobs: BlobStore, folder: Path, version: int
+    view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
 ) -> dict[str, Tensor]:
     """θ of a version from the newest snapshot before it and the published updates, verified.
     Raises as `state_at`."""
-    state, config = await nearest(view, blobs, folder, version), view.config().outer
+    state = (await nearest(view, blobs, folder, version, say)).state
     for row in view.versions(after=state.version):
         if row.version > version:
             break
         update = await fetch(blobs, row.update_blob, folder)
-        await asyncio.to_thread(
+        found = await asyncio.to_thread(
             apply_update,
             state.parameters,
             state.momentum,
             update,
-            lr=config.lr,
-            momentum_coefficient=config.momentum,
+            rule_at(view, row.version, row.merged_tokens),
         )
-        _check(row.version, "parameters", row.parameters_digest, digest(state.parameters))
+        _check(row.version, "parameters", row.parameters_digest, found)
     return state.parameters
 
 
-def check_state(state: OuterState, row: Version) -> None:
+def check_digests(found: Digests, row: Version) -> None:
     """Raises VersionDiffers where a digest is not the committed one."""
-    found = state.digests()
     _check(row.version, "parameters", row.parameters_digest, found.parameters)
     _check(row.version, "momentum", row.momentum_digest, found.momentum)
     _check(row.version, "residual", row.residual_digest, found.residual)
 
 
-async def nearest(view: View, blobs: BlobStore, folder: Path, version: int) -> OuterState:
-    """The newest stored state up to a version, verified: a snapshot, or the initial parameters."""
-    snapshot = view.snapshot_at_most(version)
-    if snapshot is not None and snapshot.snapshot_blob is not None:
-        path = await fetch(blobs, snapshot.snapshot_blob, folder)
-        state = await asyncio.to_thread(load_snapshot, path)
-        await asyncio.to_thread(check_state, state, snapshot)
-        return state
-    path = await fetch(blobs, view.run().parameters_blob, folder)
-    parameters = await asyncio.to_thread(load_parameters, path)
-    _check(0, "parameters", view.run().initial_digest, digest(parameters))
-    return OuterState.initial(parameters)
+async def nearest(
+    view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
+) -> Recovered:
+    """The newest stored state up to a version, verified: of the kept snapshots the newest that is
+    whole, or the initial parameters. Raises StateLost, BlobUnavailable."""
+    lost: list[tuple[str, str]] = []
+    row = view.snapshot_at_most(version)
+    while row is not None:
+        what, blob = f"the snapshot of version {row.version}", row.snapshot_blob or ""
+        try:
+            return await _stored(row, blobs, folder)
+        except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
+            lost.append((blob, f"{what} ({error})"))
+        row = view.snapshot_at_most(row.version - 1)
+        tried = "the one before is" if row else "the initial parameters are"
+        say(f"{lost[-1][1]}; {tried} tried")
+    what, blob = "the initial parameters", view.run().parameters_blob
+    try:
+        if (first := _first_released(view, version)) is None:
+            return await _initial(view, blobs, folder)
+        lost.append((blob, f"{what} (what made version {first} of them is released)"))
+    except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
+        lost.append((blob, f"{what} ({error})"))
+    named = "; ".join(text for _, text in lost)
+    raise StateLost(version, lost[0][0], named, "without it this run cannot go on")
 
 
 async def step_again(
     view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
-) -> OuterState:
+) -> Recovered:
     """The step that made a version, taken again on the state before it (which is consumed): the
     update is byte for byte the published one, and θ, m, e are the committed ones, or VersionDiffers
-    is raised. Fetched deltas stay in the folder."""
-    config = view.config().outer
+    is raised. Fetched deltas stay in the folder. Raises StateLost where one is gone."""
     deltas = [
-        (await fetch(blobs, delta.blob, folder), delta.weight or 0.0)
+        (await _merged(view, blobs, folder, row, delta), delta.weight or 0.0)
         for delta in view.merged_in(row.round)
     ]
     update_path = folder / f"again-{row.version}"
-    state = await asyncio.to_thread(
+    stepped, digests = await asyncio.to_thread(
         take_step,
         state,
         deltas,
-        lr=config.lr,
-        momentum=config.momentum,
+        rule=rule_at(view, row.version, row.merged_tokens),
         codec=row.update_codec,
         update_path=update_path,
     )
     update = await asyncio.to_thread(digest_file, update_path)
     update_path.unlink()
-    await asyncio.to_thread(check_state, state, row)
+    check_digests(digests, row)
     _check(row.version, "published update", row.update_blob, update.digest)
-    return state
+    return Recovered(stepped, digests)
+
+
+async def _steps(
+    view: View,
+    blobs: BlobStore,
+    folder: Path,
+    base: int,
+    version: int,
+    on_version: Callable[[int], None],
+    say: Say,
+) -> Recovered:
+    found = await nearest(view, blobs, folder, base, say)
+    for row in view.versions(after=found.state.version):
+        if row.version > version:
+            break
+        found = await step_again(view, blobs, folder, found.state, row)
+        on_version(row.version)
+    return found
+
+
+async def _stored(row: Version, blobs: BlobStore, folder: Path) -> Recovered:
+    """The snapshot of a version. A local file that is not what it should be is fetched anew."""
+    assert row.snapshot_blob is not None
+    was_here = (folder / row.snapshot_blob).exists()
+    path = await fetch(blobs, row.snapshot_blob, folder)
+    try:
+        state = await asyncio.to_thread(load_snapshot, path)
+        digests = await asyncio.to_thread(state.digests)
+        check_digests(digests, row)
+    except (SnapshotInvalid, VersionDiffers):
+        path.unlink()
+        if not was_here:
+            raise
+        return await _stored(row, blobs, folder)
+    return Recovered(state, digests)
+
+
+def _first_released(view: View, version: int) -> int | None:
+    """The first version up to this one whose update, and so its deltas, retention has released."""
+    released = set(retention.released(view.db))
+    gone = (row.version for row in view.versions() if row.update_blob in released)
+    return next((one for one in gone if one <= version), None)
+
+
+async def _initial(view: View, blobs: BlobStore, folder: Path) -> Recovered:
+    path = await fetch(blobs, view.run().parameters_blob, folder)
+    parameters = await asyncio.to_thread(load_parameters, path)
+    _check(0, "parameters", view.run().initial_digest, await asyncio.to_thread(digest, parameters))
+    state = OuterState.initial(parameters)
+    return Recovered(state, await asyncio.to_thread(state.digests))
+
+
+async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delta: Delta) -> Path:
+    """The file of a delta that a version was merged from. Raises StateLost."""
+    try:
+        return await fetch(blobs, delta.blob, folder)
+    except (BlobMissing, BlobDamaged) as error:
+        what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version} ({error})"
+        snapshot = view.snapshot_at_most(row.version - 1)
+        whole = (
+            f"the snapshot of version {snapshot.version}" if snapshot else "the initial parameters"
+        )
+        left = f"without it the newest whole state is {whole}, and this run cannot go on"
+        raise StateLost(row.version, delta.blob, what, left) from error
 
 
 def _check(version: int, part: str, committed: str, computed: str) -> None:

@@ -22,7 +22,6 @@ from leases import policy
 from leases.agenda import Agenda, of
 from leases.blocks import weights
 from leases.outliers import Guard
-from leases.progress import target_reached
 from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
 from leases.stealing import steals
@@ -111,7 +110,7 @@ def _refusal(delta: Delta, verdict: Verdict) -> DeltaRefused:
 
 def opening(view: View) -> list[Event]:
     """The next round: quotas sized so that all finish together, from each site's own rate."""
-    if view.run().state != "running" or view.round() is not None or target_reached(view.db):
+    if view.run().state != "running" or view.round() is not None or view.target_reached():
         return []
     agenda = of(view)
     if not agenda.ready and not agenda.num_undecided:

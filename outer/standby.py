@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leases.progress import target_reached
 from leases.view import View
 
 
@@ -42,5 +41,5 @@ def owed(view: View) -> bool:
         or view.has_open_delta()
         or view.round_is_cut()
         or run.state == "stopping"
-        or target_reached(view.db)
+        or view.target_reached()
     )

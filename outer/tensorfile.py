@@ -1,28 +1,46 @@
 """Files of tensors: safetensors whose bytes depend on nothing but their content.
 
-safetensors orders metadata keys differently from run to run, so a file here has either no metadata
-or the single key `atoll`, whose value is JSON with sorted keys: its header.
+The bytes are those that the safetensors library would write, but they are written tensor by tensor,
+or piece by piece, so that no more than a piece need be in memory. The library orders metadata keys
+differently from run to run, so a file here has either no metadata or the single key `atoll`, whose
+value is JSON with sorted keys: its header.
 """
 
 from __future__ import annotations
 
-import errno
 import json
+import math
 import os
-import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from eventlog.errors import AtollError
 
 KEY = "atoll"
-Header = Mapping[str, str | int]
+Header = Mapping[str, Any]  # what JSON can say
+
+# In the library's own order: it stores wide types first, so that every tensor is aligned.
+_DTYPES: dict[torch.dtype, str] = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int32: "I32",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int64: "I64",
+}
+_RANKS = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
 _open: Any = safe_open  # its type stub has no annotations
 
@@ -31,71 +49,206 @@ class TensorFileInvalid(AtollError):
     """The file is torn or is no safetensors file; the text says which file and how."""
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the head of a file says of one tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """What its values take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Writer:
+    """Writes one file: `put` each tensor of `entries`, whole or in pieces, in any order.
+
+    A context manager: `path` appears where it ends well, with every byte written, and otherwise
+    nothing does. Equal entries, values and headers give equal bytes. `durable`: the file survives a
+    power cut once the context has ended. Raises OSError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        entries: Mapping[str, Entry],
+        header: Header | None,
+        *,
+        durable: bool = False,
+    ) -> None:
+        self._path, self._durable, self._entries = path, durable, dict(entries)
+        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._head, self._starts = _layout(self._entries, header)
+        self._lacking = sum(one.num_bytes for one in self._entries.values())
+        self.num_bytes = len(self._head) + self._lacking  # of the file
+        self._counting = threading.Lock()
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            os.ftruncate(self._file, self.num_bytes)
+            _write_at(self._file, memoryview(self._head), 0)
+        except BaseException:
+            self._discard()
+            raise
+        return self
+
+    def put(self, name: str, tensor: torch.Tensor, start: int = 0) -> None:
+        """Write values of a tensor from its element `start` on (flat, row-major). Each element is
+        written once; the tensor is contiguous, on the CPU. Any thread may."""
+        entry, values = self._entries[name], tensor.detach().reshape(-1)
+        offset, size = start * entry.dtype.itemsize, values.numel() * entry.dtype.itemsize
+        if values.dtype is not entry.dtype or offset + size > entry.num_bytes:
+            raise ValueError(f"{name!r} is {entry}; {values.dtype} does not fit at {start}")
+        if size:
+            _write_at(self._file, _bytes(values), len(self._head) + self._starts[name] + offset)
+        with self._counting:
+            self._lacking -= size
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is not None:
+                return
+            if self._lacking:
+                raise ValueError(f"{self._path.name} lacks {self._lacking} bytes of its tensors")
+            if self._durable:
+                os.fsync(self._file)
+            self._part.replace(self._path)
+        finally:
+            self._discard()
+        if self._durable:
+            _sync(self._path.parent)
+
+    def _discard(self) -> None:
+        os.close(self._file)
+        self._part.unlink(missing_ok=True)
+
+
 def write(
     tensors: Mapping[str, torch.Tensor], path: Path, header: Header | None, *, durable: bool = False
 ) -> None:
-    """Write the tensors, in sorted order, so that `path` appears whole or not at all.
-
-    Equal tensors and headers give equal bytes. `durable`: it survives a power cut once this
-    returns. Tensors may be of any dtype, but contiguous, on the CPU and with storage of their own.
-    Raises OSError.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    metadata = None if header is None else {KEY: json.dumps(dict(header), sort_keys=True)}
-    try:
-        _save({name: tensors[name] for name in sorted(tensors)}, part, metadata)
-        if durable:
-            _sync(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    if durable:
-        _sync(path.parent)
-
-
-def _save(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None) -> None:
-    try:
-        save_file(dict(tensors), path, metadata)
-    except SafetensorError as error:  # what the library makes of a full disk
-        number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number else errno.EIO
-        raise OSError(code, os.strerror(code), str(path)) from error
+    """Write tensors that are all at hand (see `Writer`): any of the known dtypes, contiguous, on
+    the CPU. Raises OSError."""
+    entries = {name: Entry(one.dtype, tuple(one.shape)) for name, one in tensors.items()}
+    with Writer(path, entries, header, durable=durable) as file:
+        for name, tensor in tensors.items():
+            file.put(name, tensor)
 
 
 class Reader:
-    """An open tensor file. `names` are sorted; `header` is None where the file has none of ours."""
+    """An open tensor file. `names` are sorted; `header` is None where the file has none of ours.
 
-    def __init__(self, path: Path, file: Any) -> None:
-        self.path, self._file = path, file
+    Values are read, not mapped, so that a reader's memory is what it hands out. Any thread may.
+    """
+
+    def __init__(self, path: Path, file: Any, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
         self.names: list[str] = sorted(file.keys())
         self.header = _header(file.metadata())
+        size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+        self._head: dict[str, Any] = json.loads(os.pread(descriptor, size, 8))  # it was checked
+        self._begin = 8 + size
 
     def dtype(self, name: str) -> str:
         """The stored dtype in safetensors' words: "F32", "BF16", ..."""
-        return str(self._file.get_slice(name).get_dtype())
+        return str(self._head[name]["dtype"])
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The stored shape, read from the file's head alone."""
-        return tuple(self._file.get_slice(name).get_shape())
+        return tuple(self._head[name]["shape"])
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """The stored tensor, in memory of its own: it outlives the file and may be changed."""
-        tensor: torch.Tensor = self._file.get_tensor(name)
-        return tensor.clone()
+    def tensor(self, name: str, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The stored tensor, in memory of its own, or in `out` (contiguous, of its dtype and
+        number of elements)."""
+        shape = self.shape(name)
+        if out is None:
+            out = torch.empty(shape, dtype=self._dtype(name))
+        self._read(name, 0, out)
+        return out
+
+    def some(self, name: str, start: int, num: int) -> torch.Tensor:
+        """`num` values of a stored tensor from its element `start` on (flat, row-major)."""
+        if start + num > math.prod(self.shape(name)):
+            raise ValueError(f"{name!r} ends before element {start + num}")
+        out = torch.empty(num, dtype=self._dtype(name))
+        self._read(name, start, out)
+        return out
+
+    def _dtype(self, name: str) -> torch.dtype:
+        stored = self.dtype(name)
+        for dtype, text in _DTYPES.items():
+            if text == stored:
+                return dtype
+        raise TensorFileInvalid(f"{self.path.name} has {name!r} of {stored}, which is unknown here")
+
+    def _read(self, name: str, start: int, out: torch.Tensor) -> None:
+        data = _bytes(out.reshape(-1)) if out.numel() else memoryview(b"")
+        offset = self._begin + self._head[name]["data_offsets"][0] + start * out.element_size()
+        while data:
+            done = os.preadv(self._descriptor, [data], offset)
+            if not done:
+                raise TensorFileInvalid(f"{self.path.name} is torn: it ends within {name!r}")
+            data, offset = data[done:], offset + done
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Reader]:
-    """Open a tensor file. Raises TensorFileInvalid where it is torn or something else, and OSError
-    where there is no file."""
+    """Open a tensor file, whose length is that which its head says. Raises TensorFileInvalid where
+    it is torn or something else, and OSError where there is no file."""
     try:
         with _open(path, framework="pt") as file:
-            yield Reader(path, file)
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                yield Reader(path, file, descriptor)
+            finally:
+                os.close(descriptor)
     except SafetensorError as error:
         raise TensorFileInvalid(f"{path.name} is torn or no safetensors file: {error}") from error
 
 
-def _header(metadata: Mapping[str, str] | None) -> dict[str, str | int] | None:
+def dtype_name(dtype: torch.dtype) -> str:
+    """A dtype in safetensors' words."""
+    return _DTYPES[dtype]
+
+
+def _layout(entries: Mapping[str, Entry], header: Header | None) -> tuple[bytes, dict[str, int]]:
+    """The file's head, and where each tensor starts behind it."""
+    head: dict[str, Any] = {}
+    if header is not None:
+        head["__metadata__"] = {KEY: json.dumps(dict(header), sort_keys=True)}
+    starts, end = {}, 0
+    for name in sorted(entries, key=lambda name: (-_RANKS[entries[name].dtype], name)):
+        one = entries[name]
+        starts[name], end = end, end + one.num_bytes
+        head[name] = {
+            "dtype": _DTYPES[one.dtype],
+            "shape": list(one.shape),
+            "data_offsets": [starts[name], end],
+        }
+    text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, starts
+
+
+def _bytes(values: torch.Tensor) -> memoryview:
+    return values.contiguous().view(torch.uint8).numpy().data
+
+
+def _write_at(file: int, data: memoryview, offset: int) -> None:
+    while data:
+        done = os.pwrite(file, data, offset)
+        data, offset = data[done:], offset + done
+
+
+def _header(metadata: Mapping[str, str] | None) -> dict[str, Any] | None:
     try:
         header = json.loads((metadata or {})[KEY])
     except (KeyError, ValueError, RecursionError):

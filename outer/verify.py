@@ -24,7 +24,7 @@ from leases.view import View
 from outer import recover
 from outer.arithmetic import OPERATIONS, first_difference, self_test
 from outer.judging import judge
-from outer.versions import OuterState, load_snapshot
+from outer.versions import OuterState, snapshot_digests
 
 _MAX_WRONG = 5  # deltas that are named
 
@@ -72,15 +72,15 @@ async def deep(
     begin, versions = first_recomputable(view), view.versions()
     through, wrong = begin, list[str]()
     try:
-        state = await recover.nearest(view, blobs, folder, begin)
+        state = (await recover.nearest(view, blobs, folder, begin)).state
         if state.version != begin:
             return Deep(False, begin, begin, f"the state of version {begin} is not stored", begin)
         wrong += await _judge_refused(view, blobs, folder, state, refusals)
         for row in versions[begin:]:
             through = row.version
             wrong += await _judge_merged(view, blobs, folder, state, row)
-            state = await recover.step_again(view, blobs, folder, state, row)
-            await _compare_snapshot(view, blobs, folder, state, row)
+            state = (await recover.step_again(view, blobs, folder, state, row)).state
+            await _compare_snapshot(view, blobs, folder, row)
             _forget(folder, [delta.blob for delta in view.merged_in(row.round)])
             on_version(row.version)
     except BlobUnavailable:
@@ -123,17 +123,15 @@ def _check_arithmetic(view: View) -> None:
         )
 
 
-async def _compare_snapshot(
-    view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
-) -> None:
+async def _compare_snapshot(view: View, blobs: BlobStore, folder: Path, row: Version) -> None:
     """A snapshot that is still kept must hold what was computed here."""
     if row.snapshot_blob is None or row.snapshot_blob in retention.released(view.db):
         return
     path = await recover.fetch(blobs, row.snapshot_blob, folder)
-    stored = await asyncio.to_thread(load_snapshot, path)
-    await asyncio.to_thread(recover.check_state, stored, row)
-    if stored.version != state.version:
-        raise AtollError(f"the snapshot of version {row.version} says it is of {stored.version}")
+    version, digests = await asyncio.to_thread(snapshot_digests, path)
+    recover.check_digests(digests, row)
+    if version != row.version:
+        raise AtollError(f"the snapshot of version {row.version} says it is of {version}")
     _forget(folder, [row.snapshot_blob])
 
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from eventlog.errors import AtollError
 from outer import tensorfile
-from outer.tensorfile import Header, Reader, TensorFileInvalid
+from outer.digests import TensorsDigest, digest
+from outer.tensorfile import Entry, Header, Reader, TensorFileInvalid
 
 FORMAT = 1
+__all__ = [
+    "Digests",
+    "OuterState",
+    "SnapshotInvalid",
+    "digest",
+    "load_parameters",
+    "load_snapshot",
+    "load_version",
+    "save_parameters",
+    "save_snapshot",
+    "snapshot_digests",
+]
+
 _KINDS = ("parameters", "momentum", "residual")
-_INTEGERS: dict[int, torch.dtype] = {
-    1: torch.uint8,
-    2: torch.int16,
-    4: torch.int32,
-    8: torch.int64,
-}
 
 
 class SnapshotInvalid(AtollError):
@@ -72,23 +76,6 @@ class OuterState:
         return Digests(digest(self.parameters), digest(self.momentum), digest(self.residual))
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """sha256 (hex) over name, dtype, shape and little-endian values, in the order of names.
-
-    Each tensor contributes the length (8 bytes, little-endian) and text of the sorted JSON
-    {"dtype", "name", "shape"}, then its values. Equal digests mean equal bits.
-    """
-    whole = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach()
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        head = {"dtype": dtype, "name": name, "shape": list(tensor.shape)}
-        text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-        whole.update(len(text).to_bytes(8, "little") + text)
-        whole.update(_little_endian(tensor))
-    return whole.hexdigest()
-
-
 def save_parameters(parameters: Mapping[str, Tensor], path: Path) -> None:
     """Write fp32 parameters as plain safetensors without metadata: equal parameters, equal bytes.
     `path` appears whole or not at all."""
@@ -101,31 +88,52 @@ def load_parameters(path: Path) -> dict[str, Tensor]:
         return {name: _tensor(reader, name) for name in reader.names}
 
 
-def save_snapshot(state: OuterState, path: Path) -> None:
+def save_snapshot(
+    state: OuterState, path: Path, on_written: Callable[[str], None] = lambda _: None
+) -> None:
     """Write a version into one file, which appears whole or not at all and survives a power cut.
-    Equal states give equal bytes."""
-    stored = {
-        f"{kind}/{name}": tensor for kind in _KINDS for name, tensor in getattr(state, kind).items()
-    }
+    Equal states give equal bytes. `on_written(name)` follows when θ, m and e of a tensor are."""
     header: Header = {"format": FORMAT, "kind": "snapshot", "version": state.version}
-    tensorfile.write(stored, path, header, durable=True)
+    parts = {kind: getattr(state, kind) for kind in _KINDS}
+    entries = {
+        f"{kind}/{name}": Entry(tensor.dtype, tuple(tensor.shape))
+        for kind, tensors in parts.items()
+        for name, tensor in tensors.items()
+    }
+    with tensorfile.Writer(path, entries, header, durable=True) as file:
+        for name in sorted(state.parameters):
+            for kind in _KINDS:
+                file.put(f"{kind}/{name}", parts[kind][name])
+            on_written(name)
 
 
 def load_snapshot(path: Path) -> OuterState:
     """The version in a file. Raises SnapshotInvalid where it is torn or something else."""
     with _opened(path) as reader:
-        version = _version(reader)
-        parts: dict[str, dict[str, Tensor]] = {kind: {} for kind in _KINDS}
-        for stored in reader.names:
-            kind, _, name = stored.partition("/")
-            if kind not in parts:
-                raise SnapshotInvalid(f"{path.name} has {stored!r}, which is no part of a version")
-            parts[kind][name] = _tensor(reader, stored)
-    theta = parts["parameters"]
-    for kind in _KINDS[1:]:
-        if _shapes(parts[kind]) != _shapes(theta):
-            raise SnapshotInvalid(f"{path.name}: names or shapes of {kind} are not the parameters'")
-    return OuterState(version, theta, parts["momentum"], parts["residual"])
+        version = _snapshot_version(reader)
+        parts = ({n: _tensor(reader, f"{kind}/{n}") for n in _names(reader)} for kind in _KINDS)
+        return OuterState(version, *parts)
+
+
+def load_version(path: Path) -> tuple[int, dict[str, Tensor], dict[str, Tensor]]:
+    """What a site needs of a snapshot: its version, θ and m. Raises SnapshotInvalid."""
+    with _opened(path) as reader:
+        version, names = _snapshot_version(reader), _names(reader)
+        theta = {name: _tensor(reader, f"parameters/{name}") for name in names}
+        return version, theta, {name: _tensor(reader, f"momentum/{name}") for name in names}
+
+
+def snapshot_digests(path: Path) -> tuple[int, Digests]:
+    """The version in a file and its digests, in the memory of one tensor. Raises
+    SnapshotInvalid."""
+    with _opened(path) as reader:
+        version, found = _snapshot_version(reader), []
+        for kind in _KINDS:
+            whole = TensorsDigest()
+            for name in _names(reader):
+                whole.add(name, _tensor(reader, f"{kind}/{name}"))
+            found.append(whole.hexdigest())
+        return version, Digests(*found)
 
 
 @contextmanager
@@ -135,6 +143,30 @@ def _opened(path: Path) -> Iterator[Reader]:
             yield reader
     except TensorFileInvalid as error:
         raise SnapshotInvalid(str(error)) from error
+
+
+def _snapshot_version(reader: Reader) -> int:
+    """The version that a whole snapshot says it is of."""
+    version = _version(reader)
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {kind: {} for kind in _KINDS}
+    for stored in reader.names:
+        kind, _, name = stored.partition("/")
+        if kind not in shapes:
+            what = f"{reader.path.name} has {stored!r}, which is no part of a version"
+            raise SnapshotInvalid(what)
+        _check_dtype(reader, stored)
+        shapes[kind][name] = reader.shape(stored)
+    for kind in _KINDS[1:]:
+        if shapes[kind] != shapes["parameters"]:
+            what = f"{reader.path.name}: names or shapes of {kind} are not the parameters'"
+            raise SnapshotInvalid(what)
+    return version
+
+
+def _names(reader: Reader) -> list[str]:
+    """Names of a snapshot's tensors, sorted."""
+    begin = "parameters/"
+    return [name.removeprefix(begin) for name in reader.names if name.startswith(begin)]
 
 
 def _version(reader: Reader) -> int:
@@ -151,21 +183,14 @@ def _version(reader: Reader) -> int:
 
 
 def _tensor(reader: Reader, name: str) -> Tensor:
-    if reader.dtype(name) != "F32":
-        raise SnapshotInvalid(f"{reader.path.name} has {name!r} of {reader.dtype(name)}, not F32")
+    _check_dtype(reader, name)
     return reader.tensor(name)
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}
+def _check_dtype(reader: Reader, name: str) -> None:
+    if reader.dtype(name) != "F32":
+        raise SnapshotInvalid(f"{reader.path.name} has {name!r} of {reader.dtype(name)}, not F32")
 
 
 def _zeros(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
-
-
-def _little_endian(tensor: Tensor) -> Any:
-    """The values' bytes, without a copy where the machine is little-endian (bool and complex
-    tensors have no digest)."""
-    bits = tensor.cpu().contiguous().reshape(-1).view(_INTEGERS[tensor.element_size()]).numpy()
-    return (bits.byteswap() if sys.byteorder == "big" else bits).data

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from eventlog.config import Timing
 from leases import policy
 from leases.owing import owes
-from leases.progress import target_reached
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
 from leases.supply import num_grantable
@@ -126,6 +125,9 @@ def _site(view: View, run: Run, one: Incarnation, timing: Timing, lost_ticks: in
         left = span((lost_ticks - one.silent_ticks) * timing.tick_s)
         until = f"departs as lost in {left} unless it speaks"
         return [Wait(one.site, f"is silent for {span(silence_s)}", until)]
+    if one.missing is not None:
+        what = f"cannot have blob {one.missing[:12]}: it is not in the store, or damaged"
+        return [Wait(one.site, what, "until the coordinator stores a snapshot, or it is restored")]
     owed = owes(view, one)
     if owed is not None and 2 * owed.ticks > owed.last_tick:
         stood = f"is {owed.what}, for {span(owed.ticks * timing.tick_s)}"
@@ -171,7 +173,7 @@ def _round_waits(view: View, run: Run) -> list[Wait]:
     round_, deltas = view.round(), view.deltas("undecided")
     if round_ is not None and round_.state == "closed":
         return [_merging(view, round_)]
-    if target_reached(view.db) and round_ is None:
+    if view.target_reached() and round_ is None:
         what = f"has reached its target: version {run.version} is being kept whole"
         return [Wait("the run", what, "until that is stored; then it finishes")]
     if round_ is None:
@@ -255,12 +257,14 @@ def _closes(view: View, run: Run, round_: Round, deltas: list[Delta]) -> str:
 
 
 def _delivered(view: View, run: Run, missing: list[Incarnation]) -> list[Wait]:
-    """Sites that have done their part of the open round."""
+    """Sites that have done their part of the open round, and have nothing to train meanwhile."""
     owing = {one.token for one in missing}
     done = [
         one.site
         for one in view.live()
-        if one.token not in owing and view.has_undecided(one.token[0])
+        if one.token not in owing
+        and view.has_undecided(one.token[0])
+        and not view.held(one.token[0])
     ]
     if not done:
         return []

@@ -20,10 +20,12 @@ from eventlog.events import RoundCommitted, SnapshotSaved
 from leases.rows import Delta, Round, Version
 from leases.view import View
 from outer import recover
+from outer.copying import Copying
 from outer.facts import Verdict
 from outer.judging import judge
 from outer.merge import take_step
-from outer.versions import Digests, OuterState, save_snapshot
+from outer.schedule import rule_at
+from outer.versions import Digests, OuterState
 
 
 @dataclass(slots=True)
@@ -36,14 +38,17 @@ class Workshop:
     state: OuterState | None = None
     digests: Digests | None = None
     _reference: Mapping[str, Tensor] = field(default_factory=dict)  # names and shapes of the model
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
+    _copying: Copying | None = None  # the last snapshot: a merge follows behind it
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
 
-    async def recover(self, view: View) -> None:
-        """Bring `state` to the committed version. Raises VersionDiffers and blob errors."""
-        async with self._lock:
-            self.state = await recover.state_at(view, self.blobs, self.folder, view.run().version)
-            self._reference = self.state.parameters
-            self.digests = await asyncio.to_thread(self.state.digests)
+    async def recover(self, view: View, say: Callable[[str], None] = lambda _: None) -> None:
+        """Bring `state` to the committed version; `say` hears of snapshots that are passed over.
+        Raises VersionDiffers and blob errors."""
+        async with self.lock:
+            version, self.state, self.digests = view.run().version, None, None  # its memory first
+            found = await recover.recovered_at(view, self.blobs, self.folder, version, say)
+            self.state, self.digests, self._copying = found.state, found.digests, None
+            self._reference = {name: one.to("meta") for name, one in self.state.parameters.items()}
 
     async def verdict(self, delta: Delta) -> Verdict:
         """Whether a delta's blob is there, and can be merged (P8)."""
@@ -59,28 +64,30 @@ class Workshop:
     async def merge(
         self, view: View, round_: Round, deltas: list[Delta], through: int, log_digest: str
     ) -> RoundCommitted:
-        """Take the outer step of a cut and store its update; consumes `state` (version + 1)."""
+        """Take the outer step of a cut and store its update; consumes `state` (version + 1). Where
+        that fails, `state` is None: it is to be recovered."""
         assert round_.cut is not None
         config, began = view.config().outer, self.clock()
-        async with self._lock:
+        version, tokens = round_.base_version + 1, view.run().merged_tokens + round_.tokens
+        async with self.lock:
             assert self.state is not None and self.state.version == round_.base_version
             files = [
                 (await recover.fetch(self.blobs, delta.blob, self.folder), delta.weight or 0.0)
                 for delta in deltas
             ]
             fetched = self.clock()
-            update_path = self.folder / f"update-{round_.base_version + 1}"
+            update_path = self.folder / f"update-{version}"
             state, self.state, self.digests = self.state, None, None
-            self.state = await asyncio.to_thread(
+            self.state, digests = await asyncio.to_thread(
                 take_step,
                 state,
                 files,
-                lr=config.lr,
-                momentum=config.momentum,
+                rule=rule_at(view, version, tokens),
                 codec=config.update_codec,
                 update_path=update_path,
+                before=self._copying.wait if self._copying else lambda _: None,
             )
-            self.digests = await asyncio.to_thread(self.state.digests)
+            self.digests = digests
             merged = self.clock()
             update = await self.blobs.put(update_path)
             update_path.unlink()
@@ -88,13 +95,13 @@ class Workshop:
         return RoundCommitted(
             round=round_.round,
             cut=round_.cut,
-            version=round_.base_version + 1,
+            version=version,
             update_blob=update.digest,
             update_bytes=update.num_bytes,
             update_codec=config.update_codec,
-            parameters_digest=self.digests.parameters,
-            momentum_digest=self.digests.momentum,
-            residual_digest=self.digests.residual,
+            parameters_digest=digests.parameters,
+            momentum_digest=digests.momentum,
+            residual_digest=digests.residual,
             tokens=round_.tokens,
             through=through,
             log_digest=log_digest,
@@ -115,13 +122,18 @@ class Workshop:
                 await self.blobs.put(path)
 
     async def snapshot(self, row: Version) -> SnapshotSaved | None:
-        """Store θ, m and e of a committed version, if `state` still is that version."""
+        """Store θ, m and e of a committed version, if `state` still is that version. The next merge
+        may begin meanwhile."""
         began = self.clock()
         path = self.folder / f"snapshot-{row.version}"
-        async with self._lock:
+        async with self.lock:
             if self.state is None or self.state.version != row.version:
                 return None
-            await asyncio.to_thread(save_snapshot, self.state, path)
+            copying = self._copying = Copying(self.state)
+        try:
+            await asyncio.to_thread(copying.write, path)
+        finally:
+            copying.end()
         blob = await self.blobs.put(path)
         path.unlink()
         return SnapshotSaved(

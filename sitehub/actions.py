@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eventlog.events import Event
+from eventlog.events import DeltaPublished, Event, SiteJoined
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +68,14 @@ class Leave:
 
 
 Action = StartTrainer | EndTrainer | Tell | Append | Fetch | Store | Drop | Leave
+
+
+def news(event: Event) -> str:
+    """What a person who reads the job's output wants to know of an event that it has appended."""
+    if isinstance(event, SiteJoined):
+        return "asks to be admitted"
+    if not isinstance(event, DeltaPublished):
+        return ""
+    num, tokens = len(event.blocks), sum(block.tokens for block in event.blocks)
+    what = f"delivered {num} block{'s' * (num != 1)}, {tokens:,} tokens"
+    return f"{what}, trained on version {event.base_version}"

@@ -2,15 +2,19 @@
 
 The order keeps the anchor rule: refusals and reclaims are answered first, then the
 newest version is folded in, then a due delta is cut, then the next started block is trained.
+
+With overlap, a new version is fetched and computed while blocks are trained, and folded in between
+two steps; only a delta waits for it, so that it is based on the newest version (docs/overlap.md).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from eventlog import phases
 from eventlog.events import BlockCompleted, VersionApplied
-from leases.progress import share_done
-from leases.rows import Block
+from leases.progress import share_done, share_merged
+from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
 from sitehub import delivery
 from sitehub.actions import Action, Fetch, Tell
@@ -18,20 +22,56 @@ from sitehub.state import HubState, key_of
 
 
 def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
-    """The trainer is idle: what it is told, or what must be fetched first."""
-    if hub.trainer.version is None:
-        return _load(hub, now)
-    if hub.discard:
-        hub.discard = False
-        return tell(hub, {"do": "discard"})
-    if hub.rebase is not None:
-        reset, hub.rebase = hub.rebase, None
-        return tell(hub, {"do": "rebase", "reset": reset})
-    if hub.trainer.version < hub.view.run().version:
-        return _apply(hub, hub.trainer.version, now)
-    if delivery.must_publish(hub, held):
-        return tell(hub, delivery.cut(hub, held, hub.trainer.version))
-    return _train(hub, held, now)
+    """The trainer does not train: what it is told, or what must be fetched first."""
+    trainer = hub.trainer
+    if trainer.version is None:
+        return [] if trainer.beside else _load(hub, now)
+    if hub.discard or hub.rebase is not None:
+        return [] if trainer.beside else _answer(hub)
+    behind = trainer.version < hub.view.run().version and not hub.lacking  # see `_follow`
+    if not behind and not trainer.beside and delivery.must_publish(hub, held):
+        return tell(hub, delivery.cut(hub, held, trainer.version))
+    if (behind or trainer.beside) and not hub.overlaps:
+        return []  # see `exchange`
+    return _train(hub, held)
+
+
+def exchange(hub: HubState, now: float) -> list[Action]:
+    """The version after the trainer's, once there is one: fetched, computed, folded in; where
+    training overlaps with that, at any time, else at a block boundary."""
+    trainer = hub.trainer
+    if trainer.version is None or (trainer.busy and not hub.overlaps):
+        return []
+    row = hub.view.version(trainer.version + 1)
+    if row is None:
+        return []
+    command = _follow(hub, row)
+    if command["path"] not in hub.files:
+        return _fetch(hub, command["path"], now)
+    if trainer.beside or trainer.busy not in ("", "train"):
+        return []
+    if not trainer.busy and (hub.discard or hub.rebase is not None):
+        return []  # that comes first
+    if command["do"] == "load":
+        return [] if trainer.busy else tell(hub, command)
+    trainer.beside = "apply"
+    trainer.num_beside += 1
+    return [Tell(command)]
+
+
+def _follow(hub: HubState, row: Version) -> dict[str, Any]:
+    """How the trainer comes to the next version: by its update, or where that cannot be had, while
+    what is begun is ended and delivered, by a later snapshot, on which the undelivered progress is
+    kept as on any new version."""
+    snapshot = hub.view.snapshot_at_most(hub.view.run().version)
+    if snapshot is not None and snapshot.snapshot_blob and snapshot.version >= row.version:
+        later = snapshot.snapshot_blob
+        if _asked_at(hub, later) < _asked_at(hub, row.update_blob):
+            command = {"do": "load", "version": snapshot.version, "kind": "snapshot"}
+            return {**command, "path": later, "keep": True}
+    progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
+    command = {"do": "apply", "version": row.version, "path": row.update_blob}
+    return {**command, "progress": progress}
 
 
 def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:
@@ -40,15 +80,21 @@ def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:
     return [Tell(command)]
 
 
+def _answer(hub: HubState) -> list[Action]:
+    """To a reclaim of begun blocks, then to a refusal."""
+    if hub.discard:
+        hub.discard = False
+        return tell(hub, {"do": "discard"})
+    reset, hub.rebase = bool(hub.rebase), None
+    return tell(hub, {"do": "rebase", "reset": reset})
+
+
 def warm_up(hub: HubState, now: float) -> list[Action]:
     """At the door behind a predecessor (R11): hold the newest version before we are admitted."""
-    if hub.trainer.ready is None or hub.trainer.busy or hub.trainer.cold:
+    trainer = hub.trainer
+    if trainer.ready is None or trainer.busy or trainer.beside or trainer.cold:
         return []
-    if hub.trainer.version is None:
-        return _load(hub, now)
-    if hub.trainer.version < hub.view.run().version:
-        return _apply(hub, hub.trainer.version, now)
-    return []
+    return _load(hub, now) if trainer.version is None else exchange(hub, now)
 
 
 def _load(hub: HubState, now: float) -> list[Action]:
@@ -63,32 +109,25 @@ def _load(hub: HubState, now: float) -> list[Action]:
     return tell(hub, {"do": "load", "version": version, "path": blob, "kind": kind})
 
 
-def _apply(hub: HubState, version: int, now: float) -> list[Action]:
-    row = hub.view.version(version + 1)
-    if row is None:
-        return []
-    if row.update_blob not in hub.files:
-        return _fetch(hub, row.update_blob, now)
-    return tell(hub, {"do": "apply", "version": row.version, "path": row.update_blob})
+def _asked_at(hub: HubState, blob: str) -> float:
+    """When a blob that cannot be had is asked for again; at once, where nobody has tried."""
+    return hub.lacking.get(blob, (0.0, 0.0))[0]
 
 
 def _fetch(hub: HubState, blob: str, now: float) -> list[Action]:
-    if blob in hub.fetching:
+    if blob in hub.fetching or now < _asked_at(hub, blob):
         return []
     hub.fetching[blob] = now
     return [Fetch(blob)]
 
 
-def _train(hub: HubState, held: list[Block], now: float) -> list[Action]:
+def _train(hub: HubState, held: list[Block]) -> list[Action]:
     """The next block that the fold says we started (R7); none that we could not deliver (R12)."""
     for block in held:
         if hub.leaving is not None:
             break
         if block.state == TRAINING and key_of(block) not in hub.done:
             begin, end = _progress(hub, held, block)
-            if hub.trainer.idle_since is not None:
-                hub.spent("idle", now - hub.trainer.idle_since)
-                hub.trainer.idle_since = None
             return tell(
                 hub,
                 {
@@ -100,8 +139,6 @@ def _train(hub: HubState, held: list[Block], now: float) -> list[Action]:
                     "tag": list(key_of(block)),
                 },
             )
-    if hub.trainer.idle_since is None:
-        hub.trainer.idle_since = now
     return []
 
 
@@ -121,11 +158,11 @@ def _progress(hub: HubState, held: list[Block], block: Block) -> tuple[float, fl
     )
 
 
-def on_trained(hub: HubState, answer: dict[str, Any], now: float) -> None:
+def on_trained(hub: HubState, answer: dict[str, Any]) -> None:
     """A block is trained: say so, unless it was taken back meanwhile (a discard follows)."""
     trainer, took = hub.trainer, float(answer["seconds"])
     trainer.step, trainer.tokens = answer["step"], answer["tokens_total"]
-    trainer.tokens_per_s, trainer.idle_since = answer["tokens_per_s"], now
+    trainer.tokens_per_s = answer["tokens_per_s"]
     trainer.block_s = 0.7 * trainer.block_s + 0.3 * took if trainer.block_s else took
     trainer.num_deaths = 0
     epoch, number, lease = (int(part) for part in answer["tag"])
@@ -140,18 +177,26 @@ def on_trained(hub: HubState, answer: dict[str, Any], now: float) -> None:
     )
 
 
-def on_version(hub: HubState, answer: dict[str, Any], now: float) -> None:
+def on_version(hub: HubState, answer: dict[str, Any]) -> None:
     """The trainer holds a version."""
+    if answer["did"] == "apply" and hub.trainer.version is None:
+        return  # the incarnation has ended meanwhile: it begins anew from a load
     hub.trainer.version, hub.trainer.digest = answer["version"], answer["digest"]
-    hub.spent("apply", float(answer["seconds"]))
+    hub.lacking.clear()
+    hub.unneeded += sorted(hub.files)  # it has read them
+    hub.files.clear()
+    hub.spent(phases.APPLY, float(answer["seconds"]))
+    for kind, seconds in answer.get("stall", {}).items():
+        hub.spent(kind, float(seconds))
+        hub.stall_s += float(seconds)
     hub.trainer.source = "update"
     if answer["did"] == "load":
         hub.trainer.source = "snapshot" if answer["version"] else "initial"
     if hub.incarnation is not None:
-        announce(hub, now)
+        announce(hub)
 
 
-def announce(hub: HubState, now: float) -> None:
+def announce(hub: HubState) -> None:
     """Say which version the trainer holds, once it is the newest; once for each."""
     trainer, run = hub.trainer, hub.view.run()
     if trainer.version is None or trainer.version < run.version:
@@ -159,7 +204,6 @@ def announce(hub: HubState, now: float) -> None:
     if hub.announced_version == run.version:
         return
     hub.announced_version = trainer.version
-    stall_s = 0.0 if trainer.idle_since is None else now - trainer.idle_since
     hub.queue.append(
         VersionApplied.model_validate(
             {
@@ -167,8 +211,8 @@ def announce(hub: HubState, now: float) -> None:
                 "parameters_digest": trainer.digest,
                 "source": trainer.source,
                 "seconds": hub.phases,
-                "stall_s": stall_s,
+                "stall_s": hub.stall_s,
             }
         )
     )
-    hub.phases = {}
+    hub.phases, hub.stall_s = {}, 0.0

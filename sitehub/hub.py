@@ -24,7 +24,7 @@ from eventlog.errors import (
     LockHeld,
     LogUnavailable,
 )
-from eventlog.events import COORDINATOR, OPERATOR, DeltaPublished, Event, SiteJoined, Token
+from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined, Token
 from eventlog.feed import Feed
 from eventlog.locks import exclusive
 from eventlog.log import EventLog
@@ -42,6 +42,7 @@ from sitehub.actions import (
     StartTrainer,
     Store,
     Tell,
+    news,
 )
 from sitehub.handover import Handover
 from sitehub.logic import HubLogic
@@ -207,7 +208,8 @@ class Hub:
         while True:
             try:
                 sequence = await attempt
-                self._tell(events)
+                for line in filter(None, map(news, events)):
+                    self.say(line)
                 return self.logic.on_appended(len(events), sequence, self.clock())
             except LogUnavailable as error:
                 self.say(_again(error))
@@ -218,16 +220,6 @@ class Hub:
                     await asyncio.sleep(0.05)
                 self._writer.last = 0  # the fold knows better
                 return self.logic.on_overtaken()
-
-    def _tell(self, events: tuple[Event, ...]) -> None:
-        """What a person who reads the job's output wants to know of what is in the log now."""
-        for event in events:
-            if isinstance(event, SiteJoined):
-                self.say("asks to be admitted")
-            elif isinstance(event, DeltaPublished):
-                num, tokens = len(event.blocks), sum(block.tokens for block in event.blocks)
-                what = f"delivered {num} block{'s' * (num != 1)}, {tokens:,} tokens"
-                self.say(f"{what}, trained on version {event.base_version}")
 
     async def _fetch(self, blob: str) -> None:
         target = self._handover.folder / blob
@@ -241,7 +233,8 @@ class Hub:
                 self.say(_again(error))
                 await asyncio.sleep(_RETRY_S)
             except (BlobMissing, BlobDamaged) as error:
-                return self.logic.on_missing(blob, str(error))
+                self.say(f"{error}; it waits for a snapshot, or for the blob to come back")
+                return self.logic.on_missing(blob, self.clock())
 
     async def _store(self, name: str) -> None:
         began = self.clock()
@@ -257,12 +250,15 @@ class Hub:
     # -- the trainer ------------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> None:
-        if message.get("say") == "ready":
+        said = message.get("say")
+        if said == "ready":
             self.logic.on_ready(message)
-        elif message.get("say") == "progress":
+        elif said == "progress":
             return self.logic.on_progress(message)
-        elif message.get("say") == "failed":
-            self.say(f"the trainer cannot start: {message['error']}")
+        elif said == "cut":
+            self.logic.on_cut()
+        elif said is not None:
+            self.say(f"the trainer has {said}: {message['error']}")
         elif "did" in message:
             self.logic.on_answer(message, self.clock())
         self._feed.notify()

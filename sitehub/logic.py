@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from eventlog import phases
 from eventlog.codec import Entry
-from eventlog.events import DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
+from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
-from sitehub import boundary, delivery, door, watchdog
-from sitehub.actions import Action, Append, Leave
+from sitehub import boundary, delivery, door, settling, watchdog
+from sitehub.actions import Action, Append, Drop, Leave
 from sitehub.state import HubState, Leaving, TrainerState
 
 MAX_TRAINERS = 3  # trainers in a row that die before one completes a block
@@ -49,6 +50,7 @@ class HubLogic:
     def on_ready(self, report: dict[str, Any]) -> None:
         """The trainer's model stands."""
         self.hub.trainer.ready, self.hub.trainer.starting = report, False
+        self.hub.unsettled = list(report.get("pending", ()))
 
     def on_progress(self, report: dict[str, Any]) -> None:
         """How far the trainer is, within a block."""
@@ -69,24 +71,36 @@ class HubLogic:
     def on_answer(self, answer: dict[str, Any], now: float) -> None:
         """The trainer has carried out its command, or says why it could not."""
         hub, did = self.hub, answer["did"]
-        hub.trainer.busy = ""
+        if did == "settle" and "error" not in answer:
+            return
+        if hub.trainer.beside == did:
+            hub.trainer.beside = ""
+        elif did != "settle":
+            hub.trainer.busy = ""
         if "error" in answer:
             code = "unfit" if did == "publish" else "trainer"
             hub.publication = None if did == "publish" else hub.publication
             hub.trainer.cold = hub.incarnation is None
             hub.depart(code, f"{did} failed: {answer['error']}")
         elif did == "train":
-            boundary.on_trained(hub, answer, now)
+            boundary.on_trained(hub, answer)
         elif did == "publish":
             delivery.on_cut(hub, answer)
         elif did in ("load", "apply"):
-            boundary.on_version(hub, answer, now)
+            boundary.on_version(hub, answer)
+
+    def on_cut(self) -> None:
+        """The trainer has cut its delta: it may train while it writes the file."""
+        self.hub.trainer.busy, self.hub.trainer.beside = "", "publish"
+        self.hub.trainer.num_beside += 1
 
     def on_appended(self, num: int, sequence: int, now: float) -> None:
         """The head of the queue is in the log; whether it holds, the fold says."""
         hub = self.hub
         first = hub.queue[0]
         hub.appending, hub.last_append = False, now
+        if any(isinstance(event, DeltaPublished) for event in hub.queue[:num]):
+            hub.delivered_at = now
         del hub.queue[:num]
         if isinstance(first, SiteJoined):
             hub.join_seq, hub.joining = sequence, False
@@ -98,13 +112,17 @@ class HubLogic:
     def on_fetched(self, blob: str, now: float) -> None:
         """A blob is in the work folder."""
         self.hub.files.add(blob)
-        self.hub.spent("download", now - self.hub.fetching.pop(blob))
+        self.hub.lacking.pop(blob, None)
+        self.hub.spent(phases.DOWNLOAD, now - self.hub.fetching.pop(blob))
 
-    def on_missing(self, blob: str, reason: str) -> None:
-        """A version we need is released: we are too far behind; start over as a joiner."""
-        self.hub.fetching.pop(blob, None)
-        self.hub.trainer.cold = self.hub.incarnation is None
-        self.hub.depart("trainer", f"a blob it needs is gone: {reason}")
+    def on_missing(self, blob: str, now: float) -> None:
+        """A blob we need is not in the store, or damaged: ask again, each time later, and say so
+        (P6). A snapshot serves as well; whoever holds the state stores one when it hears of it."""
+        hub = self.hub
+        hub.fetching.pop(blob, None)
+        hub.trainer.cold = hub.incarnation is None
+        pause_s = min(2 * hub.lacking.get(blob, (0.0, 0.5))[1], hub.view.timing().lease_s)
+        hub.lacking[blob] = (now + pause_s, pause_s)
 
     def on_stored(self, name: str, blob: str, num_bytes: int, seconds: float) -> None:
         """A file of the work folder is stored as a blob."""
@@ -125,7 +143,7 @@ class HubLogic:
         run = hub.view.run()
         if run.state == "finished":
             return [Leave(door.GOOD, f"the run has finished: {run.reason}")]
-        ended = watchdog.watch(hub, now)
+        ended = watchdog.watch(hub, now) + self._tidy()
         if hub.incarnation is None:
             ended += door.knock(hub, now)
         if hub.incarnation is None:
@@ -141,14 +159,17 @@ class HubLogic:
         if one.state == "departing" and hub.leaving is not None and not hub.appending:
             return self._good_bye(hub.leaving, now)
         delivery.settle(hub, held)
+        delivery.note_decision(hub, now)
         self._consider_leaving(one, held, now)
         found: list[Action] = []
+        if hub.trainer.ready is not None:
+            found += boundary.exchange(hub, now) + settling.settle(hub)
         if hub.trainer.ready is not None and not hub.trainer.busy:
             found += boundary.next_command(hub, held, now)
         if not hub.departing:
-            boundary.announce(hub, now)
+            boundary.announce(hub)
             delivery.claim(hub, held, now)
-            found += delivery.deliver(hub)
+            found += delivery.deliver(hub, held)
             self._consider_departing(held)
             self._beat(now)
         return found
@@ -160,7 +181,7 @@ class HubLogic:
             return
         if hub.walltime_end is not None:
             left_s = hub.walltime_end - now
-            if left_s < hub.view.timing().margin_s + hub.trainer.block_s:
+            if left_s < hub.view.timing().margin_s + delivery.likely_block_s(hub):
                 why = f"its job ends in {left_s:.0f} s"
                 hub.leaving = Leaving("walltime", why, door.TEMPORARY)
         elif one.drain:
@@ -202,6 +223,7 @@ class HubLogic:
                     "version": hub.trainer.version,
                     "walltime_left_s": left_s,
                     "step_s": hub.trainer.step_s or None,
+                    "missing": next(iter(hub.lacking), None),
                 }
             )
         )
@@ -209,11 +231,19 @@ class HubLogic:
     def _phase(self) -> str:
         if self.hub.trainer.version is None:
             return "starting"
+        if self.hub.trainer.busy == "train" and self.hub.overlaps:
+            return "training"
         if self.hub.publication is not None:
             return "publishing"
-        if self.hub.fetching:
+        if self.hub.fetching or self.hub.trainer.beside == "apply":
             return "applying"
-        return {"train": "training", "apply": "applying"}.get(self.hub.trainer.busy, "waiting")
+        if self.hub.lacking and not self.hub.trainer.busy:
+            return "applying"
+        return "training" if self.hub.trainer.busy == "train" else "waiting"
+
+    def _tidy(self) -> list[Action]:
+        names, self.hub.unneeded = tuple(self.hub.unneeded), []
+        return [Drop(names)] if names else []
 
     def _flush(self) -> list[Action]:
         if not self.hub.queue or self.hub.appending:

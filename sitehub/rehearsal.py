@@ -14,13 +14,15 @@ from typing import Literal
 
 import torch
 
+from eventlog.config import Outer
 from outer import codecs
 from outer.arithmetic import self_test
 from outer.codecs import Norms
 from outer.merge import apply_update
-from outer.pseudo_gradient import Anchor
+from outer.pseudo_gradient import Anchor, Progress
+from outer.schedule import rule_of
 from outer.tensorfile import write
-from outer.versions import digest, load_parameters, load_snapshot, save_parameters
+from outer.versions import digest, load_parameters, load_version, save_parameters
 
 NAME = "blocks"
 LARGE = 1000.0  # times as large
@@ -28,56 +30,60 @@ Harm = Literal["nan", "form", "huge", "torn", "large"]
 
 
 class Rehearsal:
-    """One trainer's replica. `size`: numbers of the model; `lr`, `momentum`: the outer step's."""
+    """One trainer's replica. `size`: numbers of the model."""
 
-    def __init__(self, size: int, lr: float, momentum: float) -> None:
+    def __init__(self, size: int, outer: Outer) -> None:
         self.version: int | None = None
-        self._lr, self._momentum_coefficient = lr, momentum
+        self._outer = outer
         self._local = {NAME: torch.zeros(size)}
         self._theta = {NAME: torch.zeros(size)}
         self._momentum = {NAME: torch.zeros(size)}
-        self._anchor = Anchor(self._local)
+        self._anchor = Anchor(self._theta)
 
-    def load(self, version: int, path: Path, kind: str) -> str:
-        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ."""
+    def load(self, version: int, path: Path, kind: str, keep: bool = False) -> str:
+        """local, P, θ ← a file's parameters, m ← its momentum; the digest of θ. With `keep`,
+        undelivered progress stays on top."""
         if kind == "snapshot":
-            state = load_snapshot(path)
-            self._theta, self._momentum = state.parameters, state.momentum
+            _, self._theta, self._momentum = load_version(path)
         else:
             self._theta = load_parameters(path)
             self._momentum = {NAME: torch.zeros_like(self._theta[NAME])}
         self.version = version
-        self._anchor.restart(self._local, self._theta)
+        if keep:
+            self._anchor.rebase(self._local, self._theta)
+        else:
+            self._anchor.restart(self._local, self._theta)
         return digest(self._theta)
 
-    def train(self, number: int) -> None:
-        """local ← trained on the block of this number."""
-        self._local[NAME][number] -= 1.0
+    def train(self, number: int, share: float = 1.0) -> None:
+        """local ← trained on a share of the block of this number; shares add up exactly."""
+        self._local[NAME][number] -= share
 
-    def publish(self, path: Path, codec: str, harm: Harm | None = None) -> Norms:
-        """Write P − local, then P ← local; the delta's norms. `harm`: what is wrong with the file
-        that is written, whatever the norms say."""
-        delta = self._anchor.delta(self._local)
+    def cut(self) -> Progress:
+        """P ← local; the progress until here, to be encoded before the next `step`."""
+        return self._anchor.publish(self._local)
+
+    def encode(self, progress: Progress, path: Path, codec: str, harm: Harm | None = None) -> Norms:
+        """Write what was cut; its norms. `harm`: what is wrong with the file that is written,
+        whatever the norms say."""
+        delta = dict(progress)
         norms = codecs.measure(delta)
         if harm == "large":  # what is too large says so: nothing but the guard can see it
             norms = Norms(norms.norm * LARGE, norms.max_abs * LARGE, True)
         _write(delta, codec, path, harm)
-        self._anchor.publish(self._local)
         return norms
 
-    def apply(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file, re-anchor; the digest of θ."""
+    def step(self, version: int, path: Path, progress: float) -> str:
+        """θ, m ← the outer step of an update file, which brings the run to `progress`; the digest
+        of θ. `fold` is to follow."""
         assert self.version is not None and version == self.version + 1, "the hub keeps the order"
-        apply_update(
-            self._theta,
-            self._momentum,
-            path,
-            lr=self._lr,
-            momentum_coefficient=self._momentum_coefficient,
-        )
-        self.version = version
+        self._anchor.keep()
+        return apply_update(self._theta, self._momentum, path, rule_of(self._outer, progress))
+
+    def fold(self, version: int) -> None:
+        """local ← θ + (local − P), P is θ."""
         self._anchor.rebase(self._local, self._theta)
-        return digest(self._theta)
+        self.version = version
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is."""

@@ -1,7 +1,9 @@
 """One trainer's copy of the model: local parameters, anchor P, and the version (θ, m) it is on.
 
-What each operation does to them is the anchor rule of `outer.pseudo_gradient`. θ and m are on the
-CPU, where the outer step gives the same bits at every site; local and P are where training is.
+What each operation does to them is the anchor rule of `outer.pseudo_gradient`. θ, m and P are on
+the CPU, where the outer step gives the same bits at every site; local is where training is. What a
+trainer stands still for (`cut`, `fold`) is apart from what may run beside training, on another
+thread (`encode`, `step`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import torch
 
 from eventlog.config import Outer
 from eventlog.errors import AtollError
-from outer import codecs
-from outer.codecs import Norms
+from outer.feedback import Feedback
 from outer.merge import apply_update
-from outer.pseudo_gradient import Anchor
-from outer.versions import digest, load_parameters, load_snapshot
+from outer.norms import Norms
+from outer.pseudo_gradient import Anchor, Progress
+from outer.schedule import rule_of
+from outer.versions import digest, load_parameters, load_version
 from sitehub.corpus import Corpus
 from sitehub.evaluate import Evaluation, evaluate
 from sitehub.model import Parameters, check_fits, load_into, parameters_of
@@ -44,14 +47,22 @@ class Replica:
     nothing; after any other error the replica is not to be used."""
 
     def __init__(
-        self, model: PreTrainedModel, corpus: Corpus, outer: Outer, loop: InnerLoop
+        self,
+        model: PreTrainedModel,
+        corpus: Corpus,
+        outer: Outer,
+        loop: InnerLoop,
+        residual: Path,
     ) -> None:
+        """`residual`: the folder of what encoding has lost so far (`outer.feedback`)."""
         self.loop, self._model, self._corpus, self._outer = loop, model, corpus, outer
         self._local = parameters_of(model)
         self._version: int | None = None
         self._theta: Parameters = {}
         self._momentum: Parameters = {}
-        self._anchor = Anchor(self._local)
+        self._anchor = Anchor({})
+        shapes = {name: tuple(value.shape) for name, value in self._local.items()}
+        self.feedback = Feedback(residual, shapes)
 
     @property
     def version(self) -> int:
@@ -59,22 +70,27 @@ class Replica:
         self._check_loaded()
         return self._version or 0
 
-    def load(self, version: int, path: Path, kind: Literal["initial", "snapshot"]) -> str:
+    def load(
+        self, version: int, path: Path, kind: Literal["initial", "snapshot"], keep: bool = False
+    ) -> str:
         """local, P, θ ← a file's parameters, m ← its momentum (zero for "initial"); the digest of
-        θ. The inner optimizer's state is kept. Raises SnapshotInvalid, ModelInvalid,
-        FileTrouble."""
+        θ. With `keep`, undelivered progress stays on top, as after `apply`. The inner optimizer's
+        state is kept. Raises SnapshotInvalid, ModelInvalid, FileTrouble."""
         _check_there(path)
         if kind == "snapshot":
-            state = load_snapshot(path)
-            if state.version != version:
-                raise NotLoaded(f"{path.name} is version {state.version}, not {version}")
-            theta, momentum = state.parameters, state.momentum
+            stored, theta, momentum = load_version(path)
+            if stored != version:
+                raise NotLoaded(f"{path.name} is version {stored}, not {version}")
         else:
             theta = load_parameters(path)
             momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
         check_fits(self._model, theta)
         self._theta, self._momentum, self._version = theta, momentum, version
-        self._anchor.restart(self._local, theta)
+        if keep:
+            self._anchor.rebase(self._local, theta)
+        else:
+            self._anchor.restart(self._local, theta)
+        self._anchor.reserve(self._local)
         return digest(theta)
 
     def train(
@@ -84,34 +100,46 @@ class Replica:
         self._check_loaded()
         return self.loop.train_block(block, progress, on_step)
 
-    def publish(self, path: Path, codec: str) -> Norms:
-        """Write P − local, then P ← local; the delta's norms. Raises NonFinite, FileTrouble."""
+    def cut(self) -> Progress:
+        """P ← local; the progress until here, to be encoded before the next `step`."""
         self._check_loaded()
-        delta = self._anchor.delta(self._local)
-        try:
-            codecs.encode(delta, codec, path)
-        except OSError as error:  # a full disk is no reason to lose what was trained
-            raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
-        norms = codecs.measure(delta)
-        self._anchor.publish(self._local)
-        return norms
+        return self._anchor.publish(self._local)
 
-    def apply(self, version: int, path: Path) -> str:
-        """Take the outer step of an update file: θ, m ← next, then re-anchor; the digest of θ.
-        Raises DeltaInvalid, FileTrouble, and NotLoaded where `version` is not the next one."""
+    def encode(self, label: str, progress: Progress, path: Path, codec: str) -> Norms:
+        """Write what was cut, and what encoding lost before; the norms of what is written. May run
+        beside training. Raises NonFinite, FileTrouble; what was cut is no longer counted then, so
+        the incarnation has to end."""
+        device = next(iter(self._local.values())).device
+        tensors = ((name, tensor.to(device)) for name, tensor in progress.items())
+        try:
+            return self.feedback.encode(label, tensors, codec, path)
+        except OSError as error:
+            raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
+
+    def settle(self, label: str, *, merged: bool) -> None:
+        """The log has decided about a delta: what its encoding lost counts from here on, or never.
+        On the thread of `encode`. Raises FileTrouble."""
+        try:
+            self.feedback.settle(label, merged=merged)
+        except OSError as error:
+            raise FileTrouble(f"the residual cannot be written: {error.strerror}") from error
+
+    def step(self, version: int, path: Path, progress: float) -> str:
+        """Take the outer step of an update file, which brings the run to `progress` in [0, 1]:
+        θ, m ← next; the digest of θ. May run beside training, with `fold` to follow and nothing
+        else of this class between the two. Raises DeltaInvalid, FileTrouble, and NotLoaded where
+        `version` is not the next one."""
         if version != self.version + 1:
             raise NotLoaded(f"the trainer is at version {self.version}; {version} cannot follow")
         _check_there(path)
-        apply_update(
-            self._theta,
-            self._momentum,
-            path,
-            lr=self._outer.lr,
-            momentum_coefficient=self._outer.momentum,
-        )
-        self._version = version
+        self._anchor.keep()
+        rule = rule_of(self._outer, progress)
+        return apply_update(self._theta, self._momentum, path, rule)
+
+    def fold(self, version: int) -> None:
+        """After its `step`, between two steps of training: local ← θ + (local − P), P is θ."""
         self._anchor.rebase(self._local, self._theta)
-        return digest(self._theta)
+        self._version = version
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is, and

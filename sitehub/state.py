@@ -24,6 +24,7 @@ class Publication:
     blocks: list[Block]
     base_version: int
     name: str  # of its file in the work folder
+    label: str  # see `sitehub.settling`
     last: bool  # the site departs after it
     codec: str = ""  # '' until the trainer has written it
     norm: float = 0.0
@@ -39,16 +40,17 @@ class TrainerState:
 
     ready: dict[str, Any] | None = None
     starting: bool = False
-    busy: str = ""  # the command under way
+    busy: str = ""  # the command that keeps it from training, or "train"
+    beside: str = ""  # what it does beside that: "publish" once it is cut, or "apply"
     version: int | None = None  # that it holds
     step: int = 0
     tokens: int = 0
     tokens_per_s: float = 0.0
     block_s: float = 0.0  # how long a block takes, an exponential average
     step_s: float = 0.0  # the slowest of its recent steps
-    idle_since: float | None = None
     num_deaths: int = 0
     num_told: int = 0  # commands
+    num_beside: int = 0  # of those, what is done beside training
     ending: bool = False  # it hangs and is being killed
     cold: bool = False  # it could not be warmed up; admitted, it tries again
     digest: str = ""  # of the version that it holds
@@ -86,6 +88,7 @@ class HubState:
     successor: bool = False
     trainer: TrainerState = field(default_factory=TrainerState)
     eye: Eye = field(default_factory=Eye)
+    eye_beside: Eye = field(default_factory=Eye)
     incarnation: Token | None = None
     leaving: Leaving | None = None
     join_seq: int | None = None  # of our SiteJoined
@@ -102,13 +105,24 @@ class HubState:
     departing: bool = False  # SiteDeparting was queued
     announced_version: int | None = None  # newest one in a VersionApplied
     files: set[str] = field(default_factory=set)  # blobs in the work folder
+    unneeded: list[str] = field(default_factory=list)  # files of it that can go
     fetching: dict[str, float] = field(default_factory=dict)  # blob: since when
+    # blobs that cannot be had: when to ask again, and after what pause
+    lacking: dict[str, tuple[float, float]] = field(default_factory=dict)
     storing: bool = False
+    unsettled: list[str] = field(default_factory=list)  # labels of deltas that lost something
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
+    stall_s: float = 0.0  # likewise
+    delivered_at: float | None = None  # when a delta was announced that is not decided yet
 
     def held(self) -> list[Block]:
         """Undelivered blocks that the fold says are ours."""
         return self.view.held(self.incarnation[0]) if self.incarnation else []
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether training goes on beside the exchange."""
+        return self.view.config().outer.overlap != "none"
 
     def spent(self, phase: str, seconds: float) -> None:
         """Add to a phase of the exchange."""
@@ -134,3 +148,4 @@ class HubState:
         self.forget_work()
         self.publication = None
         self.rebase, self.discard, self.trainer.version = None, False, None
+        self.phases, self.stall_s, self.delivered_at = {}, 0.0, None

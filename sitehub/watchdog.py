@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from leases.owing import progress_bound_s
 from sitehub.actions import Action, EndTrainer
-from sitehub.state import HubState
+from sitehub.state import Eye, HubState
 
 
 def watch(hub: HubState, now: float) -> list[Action]:
@@ -22,18 +22,25 @@ def watch(hub: HubState, now: float) -> list[Action]:
 
 
 def _hangs(hub: HubState, now: float) -> str:
-    trainer, eye = hub.trainer, hub.eye
-    timing, limits = hub.view.timing(), hub.view.config().limits
-    mark = (trainer.num_told, trainer.step)
-    if mark != eye.mark or now - eye.looked > timing.lease_s / 2:
-        eye.mark, eye.since = mark, now
-    eye.looked = now
-    if not trainer.busy:
-        return ""
-    bound_s = max(timing.lease_s, limits.compile_s)
+    trainer, timing, limits = hub.trainer, hub.view.timing(), hub.view.config().limits
+    command_s = bound_s = max(timing.lease_s, limits.compile_s)
     if trainer.busy == "train":
         bound_s = progress_bound_s(limits, timing, trainer.step > 0, trainer.step_s)
-    if now - eye.since <= bound_s:
-        return ""
-    what = "no step" if trainer.busy == "train" else f"no answer to {trainer.busy!r}"
-    return f"its trainer hangs: {what} for {now - eye.since:.1f} s; {bound_s:.1f} s are allowed"
+    looks = (
+        (hub.eye, trainer.busy, (trainer.num_told, trainer.step), bound_s),
+        (hub.eye_beside, trainer.beside, (trainer.num_beside, 0), command_s),
+    )
+    stood = [_stood_s(eye, mark, now, timing.lease_s) for eye, _, mark, _ in looks]
+    for (_, what, _, allowed_s), since_s in zip(looks, stood, strict=True):
+        if what and since_s > allowed_s:
+            lacks = "no step" if what == "train" else f"no answer to {what!r}"
+            return f"its trainer hangs: {lacks} for {since_s:.1f} s; {allowed_s:.1f} s are allowed"
+    return ""
+
+
+def _stood_s(eye: Eye, mark: tuple[int, int], now: float, lease_s: float) -> float:
+    """For how long the mark has been the same, while this hub was awake."""
+    if mark != eye.mark or now - eye.looked > lease_s / 2:
+        eye.mark, eye.since = mark, now
+    eye.looked = now
+    return now - eye.since

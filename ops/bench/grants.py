@@ -112,7 +112,8 @@ async def _granting(
         [founding(1, blocks_per_round=1), RunPaused(reason="sites gather")], Stamp()
     )
     projection = Projection(":memory:", [LeaseTable()], run)
-    coordinator = Coordinator(watched, projection, _shop(), "bench", max_grants=max_grants)
+    shop = _shop()
+    coordinator = Coordinator(watched, projection, shop, "bench", max_grants=max_grants)
     task = asyncio.create_task(coordinator.run())
     try:
         await _gather_sites(log, num_grants)
@@ -227,10 +228,21 @@ class _Watched:
         """The log stays its maker's to close."""
 
 
+class _Shelf:
+    """What the coordinator sees when it looks through the blobs: those of version 0, no more."""
+
+    async def digests(self) -> list[str]:
+        return [founding(1, 1).parameters_blob]
+
+    async def unfinished(self) -> dict[str, int]:
+        return {}
+
+
 def _shop() -> Any:
     """A workshop that holds version 0 and has nothing to do."""
     digests = {name: digest_of(f"{name} 0") for name in ("parameters", "momentum", "residual")}
-    return SimpleNamespace(state=SimpleNamespace(version=0), digests=SimpleNamespace(**digests))
+    state = SimpleNamespace(version=0)
+    return SimpleNamespace(state=state, digests=SimpleNamespace(**digests), blobs=_Shelf())
 
 
 def _syncs_per_second(path: Path, num: int) -> float:

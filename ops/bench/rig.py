@@ -1,7 +1,7 @@
-"""A run of the demo's kind to be measured: broker, coordinators and sites as real processes here.
+"""A run to be measured: broker, coordinators and sites as real processes here.
 
-The configuration is the demo's, but for a target that is never reached. Sites' trainers are forked
-from a preloaded parent, as in the demo.
+Unless another one is given the configuration is the demo's, but for a target that is never reached.
+Sites' trainers are forked from a preloaded parent, as in the demo.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from eventlog.config import RunConfig, Target
 from eventlog.errors import AtollError
 from eventlog.events import CoordinatorElected, Event
 from eventlog.feed import Feed
+from eventlog.log import EventLog
 from eventlog.projector import Projection
 from leases.table import LeaseTable
 from leases.view import View
@@ -36,10 +37,10 @@ from ops.demo.processes import Crew, end_preload
 from ops.demo.stage import CONFIG
 from ops.home import Home
 from sitehub import build, sources
-from sitehub.corpus import Corpus
 from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
-SUBSET = 32  # every so manieth file of the standard library: enough for blocks, soon built
+# every 32nd file of the standard library: enough for blocks, soon built
+OPTIONS = build.Options(subset=32)
 PATIENCE_S = 120.0
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
@@ -51,8 +52,11 @@ class BenchFailed(AtollError):
 
 @dataclass(slots=True)
 class Rig:
-    """`entries`: the log as it came, and `came` when, by our monotonic clock; `view`: its fold."""
+    """`entries`: the log as it came, and `came` when, by our monotonic clock; `view`: its fold.
+    `folder`: removed at the end with all that is in it."""
 
+    folder: Path
+    log: EventLog
     crew: Crew
     server: BrokerServer
     config: RunConfig
@@ -87,12 +91,14 @@ class Rig:
         envelope = self.entries[sequence - 1].envelope
         return envelope.at if envelope is not None else 0.0
 
-    async def until(self, holds: Callable[[], T | None], what: str) -> T:
+    async def until(
+        self, holds: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S
+    ) -> T:
         """Wait until `holds` says something true of the log. Raises BenchFailed, DemoFailed."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + patience_s
         while not (found := holds()):
             if time.monotonic() > until:
-                raise BenchFailed(f"waited {PATIENCE_S:g} s in vain for {what}")
+                raise BenchFailed(f"waited {patience_s:g} s in vain for {what}")
             await self._fold_next()
         return found
 
@@ -138,9 +144,20 @@ class Rig:
         self.crew.check()
 
 
+def demo() -> RunConfig:
+    """The demo's configuration for a run that does not end by itself."""
+    config = configure.load(CONFIG)
+    return config.model_copy(update={"name": "bench", "target": Target(rounds=1_000_000)})
+
+
 @asynccontextmanager
-async def rigged() -> AsyncIterator[Rig]:
-    """A run that was just created, on a broker of its own; everything is gone afterwards."""
+async def rigged(
+    config: RunConfig | None = None, options: build.Options = OPTIONS, threads: int = 1
+) -> AsyncIterator[Rig]:
+    """A run that was just created, on a broker of its own; everything is gone afterwards.
+    `options`: how its data is built from Python's standard library; `threads`: of a coordinator,
+    those of trainers are always one."""
+    config = config or demo()
     folder = Path(tempfile.mkdtemp(prefix="atoll-bench-"))
     sockets = socket_folder("atoll-bench-")
     async with AsyncExitStack() as stack:
@@ -153,27 +170,21 @@ async def rigged() -> AsyncIterator[Rig]:
         preload_socket, data = sockets / "preload", folder / "data"
         preload, corpus = await asyncio.gather(
             asyncio.to_thread(start_preload, preload_socket, home.process_log("preload")),
-            asyncio.to_thread(_build, data),
+            asyncio.to_thread(build.build, [sources.standard_library()], data, options),
         )
         stack.callback(end_preload, preload)
         environment = {
             PRELOAD_VARIABLE: str(preload_socket),
             "ATOLL_BROKER": server.url,
+            "OMP_NUM_THREADS": str(threads),
             "TMPDIR": str(sockets),
         }
         crew = Crew(home, environment)
         stack.callback(crew.end)
         connection = await stack.enter_async_context(await connect(server.url, name="bench"))
-        demo = configure.load(CONFIG)
-        config = demo.model_copy(update={"name": "bench", "target": Target(rounds=1_000_000)})
         await founding.create(connection, config, corpus)
         log = await JetStreamLog.open(connection, config.name)
         stack.push_async_callback(log.close)
         projection = stack.enter_context(Projection(":memory:", [LeaseTable()], config.name))
         feed = await stack.enter_async_context(Feed(log, 0))
-        yield Rig(crew, server, config, data, feed, projection)
-
-
-def _build(directory: Path) -> Corpus:
-    options = build.Options(subset=SUBSET)
-    return build.build([sources.standard_library()], directory, options, lambda *_: None)
+        yield Rig(folder, log, crew, server, config, data, feed, projection)

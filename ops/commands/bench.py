@@ -8,6 +8,7 @@ import os
 import click
 
 from ops.bench.measure import Measure, Report
+from ops.bench.shapes import MODELS
 from ops.output import Meter, json_option, print_json
 from ops.signals import clean_up_on_termination
 
@@ -15,32 +16,48 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core a process; before torc
 
 # name -> module with `run(quick: bool, progress: Progress) -> Report`
 BENCHES: dict[str, str] = {
+    "blob": "ops.bench.blob",
     "churn": "ops.bench.churn",
+    "codec": "ops.bench.codec",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "replay": "ops.bench.replay",
+    "round": "ops.bench.round",
+    "torchft": "ops.bench.torchft",
 }
 
 
 @click.command()
 @click.argument("name", type=click.Choice(sorted(BENCHES)), metavar="NAME")
 @click.option("--quick", is_flag=True, help="Fewer and shorter runs: a check that it works.")
+@click.option(
+    "--params", type=click.Choice(sorted(MODELS)), help="Of `round`: the model; else qwen3-0.6b."
+)
+@click.option("--sites", type=click.IntRange(1, 64), help="Of `round`: how many deliver; else 3.")
 @json_option
-def bench(name: str, quick: bool, as_json: bool) -> None:
+def bench(name: str, quick: bool, params: str | None, sites: int | None, as_json: bool) -> None:
     """Measure NAME on this machine, in one run, against a named limit or peer.
 
     \b
+    blob      how fast a blob comes into a real broker and out of it, near and 100 ms away
     churn     what a decision costs at 1,000 sites, beside its cost at 3
+    codec     what encoding and decoding a model costs, beside a copy of it
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     replay    how fast a log becomes a lease table, and what its audit takes
+    round     a whole outer round at real size, phase by phase
+    torchft   an outer round of 50 million parameters, beside torchft's DiLoCo
 
     Values are medians of several runs; a ratio is value / against. Without --quick it ends within
     12 minutes on two cores. A missed target is shown and does not change the exit code.
     """
+    options = {"params": params, "sites": sites}
+    given = {key: value for key, value in options.items() if value is not None}
+    if given and name != "round":
+        raise click.UsageError(f"--{next(iter(given))} is an option of `atoll bench round` alone")
     clean_up_on_termination()
     with Meter() as meter:
-        report: Report = importlib.import_module(BENCHES[name]).run(quick, meter)
+        report: Report = importlib.import_module(BENCHES[name]).run(quick, meter, **given)
     if as_json:
         print_json(report.as_json())
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ops.output import broker_option, run_name, say
+from ops.rates import max_rate_option, pace_of
 
 if TYPE_CHECKING:
     from eventlog.projector import Projection
@@ -18,17 +19,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", callback=run_name)
+@max_rate_option
 @broker_option
-def coordinate(run: str, broker: str | None) -> int:
+def coordinate(run: str, max_rate: float | None, broker: str | None) -> int:
     """Coordinate RUN, or stand by until its coordinator is gone.
 
     Any number may run, here or elsewhere: the log elects one. It needs no state of its own and can
     be killed at any time; another goes on from the log. Ends when the run has finished.
     """
-    return asyncio.run(_coordinate(run, broker))
+    return asyncio.run(_coordinate(run, max_rate, broker))
 
 
-async def _coordinate(run: str, broker: str | None) -> int:
+async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> int:
+    from eventlog.progress import SpokenBlobs
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
@@ -36,14 +39,15 @@ async def _coordinate(run: str, broker: str | None) -> int:
     from outer.workshop import Workshop
 
     home = Home.find()
-    async with opened(run, broker, f"coordinator-{os.getpid()}") as (log, blobs, connection):
+    name, pace = f"coordinator-{os.getpid()}", pace_of(max_rate)
+    async with opened(run, broker, name, pace) as (log, blobs, connection):
         projection, number = _projection(home, run)
         with projection:
             folder = home.coordinator(run, number)
             coordinator = Coordinator(
                 log,
                 projection,
-                Workshop(blobs, folder),
+                Workshop(SpokenBlobs(blobs, say), folder),
                 f"{socket.gethostname()}-{os.getpid()}",
                 breaks=lambda: connection.num_breaks,
                 say=say,

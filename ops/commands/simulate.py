@@ -58,7 +58,7 @@ def simulate(
     SCENARIO is a TOML file, or one of
 
     \b
-    nightmare   four sites, two coordinators, up to 16 faults of 35 kinds
+    nightmare   four sites, two coordinators, up to 16 faults of 37 kinds
     last-block  the tail of an epoch, with fast and slow sites
     lonely      nobody, one site, nobody, one
     paper-24h   three sites for 23.8 hours, with four departures

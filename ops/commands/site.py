@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ops.output import broker_option, run_name, say
+from ops.rates import max_rate_option, pace_of
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,6 +43,7 @@ def site() -> None:
 @click.option(
     "--successor", is_flag=True, help="Take over from the job that is this site until it departs."
 )
+@max_rate_option
 @broker_option
 def run_(
     run: str,
@@ -50,6 +52,7 @@ def run_(
     threads: int,
     walltime: str | None,
     successor: bool,
+    max_rate: float | None,
     broker: str | None,
 ) -> int:
     """Train for RUN as the site NAME until the run ends or this site leaves.
@@ -71,7 +74,7 @@ def run_(
         raise click.UsageError("--threads: at least 1")
     walltime_s = None if walltime is None else seconds(walltime)
     Corpus.open(data, verify="full")
-    return asyncio.run(_run(run, name, data, threads, walltime_s, successor, broker))
+    return asyncio.run(_run(run, name, data, threads, walltime_s, successor, max_rate, broker))
 
 
 async def _run(
@@ -81,24 +84,30 @@ async def _run(
     threads: int,
     walltime_s: float | None,
     successor: bool,
+    max_rate: float | None,
     broker: str | None,
 ) -> int:
+    from eventlog.progress import SpokenBlobs
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
     from sitehub.hub import Hub
 
-    async with opened(run, broker, f"site-{name}") as (log, blobs, _):
+    def tell(text: str) -> None:
+        say(f"{name}: {text}")
+
+    pace = pace_of(max_rate)
+    async with opened(run, broker, f"site-{name}", pace) as (log, blobs, _):
         hub = Hub(
             log,
-            blobs,
+            SpokenBlobs(blobs, tell),
             name,
             Home.find().site(run, name),
             data.absolute(),
             num_threads=threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
             successor=successor,
-            say=lambda text: say(f"{name}: {text}"),
+            say=tell,
         )
         on_request(hub.ask_to_leave)
         return await hub.run()

@@ -28,6 +28,8 @@ KINDS = {
     "rotten": "every delta of a site is bad until its trainer starts anew",
     "poison": "a block makes NaN of every delta that holds it, whoever trains it",
     "blob": "the blob of a site's next delta is acknowledged and lost",
+    "lost update": "the next version's update is gone, or damaged, before any site has fetched it",
+    "lost blob": "a blob that recovery needs is gone, or damaged; the coordinators may die with it",
     "claims": "a site says that it began, ended or delivered blocks that are not its own",
     "lie": "what a site's next delta says of its blocks is not true",
     "strange": "a site writes what nobody can read: bytes, a newer schema, another's name",

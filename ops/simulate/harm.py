@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from eventlog.events import RunPaused, RunResumed
-from ops.simulate import forged, leaving
+from ops.simulate import forged, leaving, losses
 from ops.simulate.faults import Fault
 from ops.simulate.network import DELIVERIES, finish
 from ops.simulate.process import Machine, SiteMachine
@@ -227,7 +227,7 @@ def _log_back(world: World, whom: Machine | None, fault: Fault) -> None:
         _done(world, fault)
 
 
-_OF_ALL = ("poison", "stop and go", "wall clock", "log back", "more")
+_OF_ALL = ("lost update", "lost blob", "poison", "stop and go", "wall clock", "log back", "more")
 _HARM: dict[str, Callable] = {
     "crash": _crash,
     "gone": _gone,
@@ -247,6 +247,8 @@ _HARM: dict[str, Callable] = {
     "rotten": _rotten,
     "poison": _poison,
     "blob": _blob,
+    "lost update": losses.lost_update,
+    "lost blob": losses.lost_blob,
     "claims": _claims,
     "lie": _lie,
     "strange": _strange,

@@ -37,7 +37,8 @@ def walltime(world: World, whom: SiteMachine, fault: Fault) -> None:
     left_s = 4 * world.scenario.config.lease_s
     whom.troubled_s = undisturbed_s  # to be told of one's end is no trouble
     begun_s = world.loop.time()
-    whom.hub.logic.hub.walltime_end = world.loop.time() + left_s
+    known_s = whom.hub.logic.hub.walltime_end  # a job that ends sooner is not prolonged
+    whom.hub.logic.hub.walltime_end = min(begun_s + left_s, known_s or begun_s + left_s)
     world.injected(fault.kind)
 
     def end() -> None:

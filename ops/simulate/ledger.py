@@ -49,6 +49,8 @@ class Ledger(Holdings):
     updates: dict[int, RoundCommitted] = field(default_factory=dict)
     snapshots: dict[int, str] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
+    initial: str = ""  # the initial parameters' blob
+    _made_of: dict[int, set[str]] = field(default_factory=dict)  # blobs of a version's deltas
 
     # -- deltas -----------------------------------------------------------------------------------
 
@@ -151,10 +153,12 @@ class Ledger(Holdings):
             self.fault("P1", "R13", f"version {event.version} is committed without a cut")
             cut = []
         found: list[tuple[Key, float]] = []
+        merged: set[str] = set()
         known = [seq for seq in cut if seq in self.deltas]
         total = sum(self.deltas[seq].tokens for seq in known)
         for seq in known:
             delta = self.deltas.pop(seq)
+            merged.add(delta.event.blob)
             for part in delta.event.blocks:
                 key = (part.epoch, part.block)
                 if self.held.pop(key, None) != Held(delta.incarnation, part.lease, DELIVERED):
@@ -165,6 +169,7 @@ class Ledger(Holdings):
                 self.merged_tokens += self.tokens(part.block)
                 self.outstanding_tokens -= self.tokens(part.block)
                 found.append((key, delta.tokens / total))
+        self._made_of[event.version] = merged
         self.version, self.round = event.version, None
         self.updates[event.version] = event
         return found
@@ -175,14 +180,16 @@ class Ledger(Holdings):
         self.snapshots[event.version] = event.blob
 
     def release(self, event: BlobsReleased, read: int) -> None:
-        """R20: nothing that a joiner, or a merge, still needs. Behind `read`, what its writer had
+        """R20: nothing that a joiner, a merge, or whoever recovers from the second-newest snapshot
+        still needs. Behind `read`, what its writer had
         folded, the same bytes may have been delivered anew: that delta is refused, and no more."""
         kept = sorted(self.snapshots)[-2:]
-        needed = {self.snapshots[version] for version in kept}
+        needed = {self.initial, *(self.snapshots[version] for version in kept)}
         needed |= {
             one.event.blob for seq, one in self.deltas.items() if not one.void and seq <= read
         }
-        since = kept[-1] if kept else 0
+        since = kept[0] if len(kept) > 1 else 0
+        needed |= {blob for v, blobs in self._made_of.items() if v > since for blob in blobs}
         needed |= {one.update_blob for version, one in self.updates.items() if version > since}
         for blob in sorted(needed & set(event.blobs)):
             self.fault("P3", "R20", f"blob {blob[:12]} is released, and is needed")

@@ -6,7 +6,7 @@ subject, whose term it is, which incarnation lives, and who was given up though 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,9 @@ from eventlog.events import (
 from ops.simulate.holdings import Fault
 from ops.simulate.ledger import Ledger
 
+MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
+ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
+LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -51,6 +54,7 @@ class Life:
     left_after: int = 0  # the newest decision when it said that it leaves
     beats: int = 0
     early: int = 0
+    lacks: tuple[str, int, int] | None = None  # a blob; term and tick since which it says so
 
 
 @dataclass(slots=True)
@@ -63,11 +67,13 @@ class Join:
 
 @dataclass(slots=True)
 class Lives:
-    """`fault` is told what must not be; `speaks(site, since_s)`: whether nothing has kept the
-    site's hub from speaking since then."""
+    """`fault` is told what must not be; `speaks(token, since_s)`: whether nothing has kept
+    that incarnation's hub from speaking since then. `spoiled`: blobs that a trainer has written
+    badly, and how."""
 
     fault: Fault
-    speaks: Callable[[str, float], bool] = lambda site, since_s: False
+    speaks: Callable[[Token, float], bool] = lambda token, since_s: False
+    spoiled: Mapping[str, str] = field(default_factory=dict)
     ledger: Ledger = field(init=False)
     lives: dict[int, Life] = field(default_factory=dict)
     departures: list[dict[str, Any]] = field(default_factory=list)
@@ -79,6 +85,7 @@ class Lives:
     _read: int = 0  # and of the one before this append, through which its writer had read
     _pens: dict[str, tuple[int, str]] = field(default_factory=dict)
     _joins: dict[str, Join] = field(default_factory=dict)
+    _came: dict[str, list[float]] = field(default_factory=dict)  # when a site joined, lately
     _backoffs: dict[str, int] = field(default_factory=dict)
     _timing: Timing = field(init=False)
 
@@ -143,6 +150,7 @@ class Lives:
             self._beat(one, event, now)
         elif event.type in ("block.started", "block.completed", "version.applied"):
             self._got_on(one)
+            one.lacks = one.lacks if event.type != "version.applied" else None
         self._heard(envelope, now)
 
     def _got_on(self, one: Life) -> None:
@@ -155,9 +163,17 @@ class Lives:
         if one.early >= MANY_BEATS and 2 * one.early > one.beats:
             self.fault("P2", "R9", f"{one.site} beats though it had spoken, {one.early} times")
             one.early = 0
+        self._lacks(one, event.missing)
         if event.step != one.step:
             one.step = event.step
             self._got_on(one)
+
+    def _lacks(self, one: Life, blob: str | None) -> None:
+        """R20: whoever leads makes up for a blob that a site cannot have, before long."""
+        if blob is None or one.lacks is None or one.lacks[:2] != (blob, self.term):
+            one.lacks = (blob, self.term, self.term_ticks) if blob else None
+        elif self.term_ticks - one.lacks[2] > LACK_TICKS:
+            self.fault("P2", "R20", f"{one.site} cannot have blob {blob[:12]}, and nobody helps")
 
     def _failed(self, envelope: Envelope, event: Event) -> None:
         if isinstance(event, VersionApplied) and self.state != "finished":
@@ -168,8 +184,14 @@ class Lives:
 
     # -- sites ------------------------------------------------------------------------------------
 
-    def _site_joined(self, event: SiteJoined, entry: Entry, *_: Any) -> None:
-        self._joins[entry.record.subject.partition(".")[2]] = Join(entry.token, event)
+    def _site_joined(self, event: SiteJoined, entry: Entry, in_part: bool, now: float) -> None:
+        """P2: whoever is not served where it comes does not come over and over, without a pause."""
+        site = entry.record.subject.partition(".")[2]
+        self._joins[site] = Join(entry.token, event)
+        lately = [at_s for at_s in self._came.get(site, []) if at_s > now - MINUTE_S]
+        self._came[site] = [*lately, now]
+        if len(lately) >= MANY_JOINS:
+            self.fault("P2", "R13", f"{site} joins for the {len(lately) + 1}th time in a minute")
 
     def _site_admitted(self, event: SiteAdmitted, entry: Entry, in_part: bool, now: float) -> None:
         """R11: nobody else of that name lives; R14: nor is it to wait."""
@@ -204,7 +226,8 @@ class Lives:
             self.fault("P4", "R8", f"{event.site} departs as {event.code}: {event.reason}")
         lost_s = self._timing.lost_ticks(len(self.lives) + 1) * self._timing.tick_s
         silent = event.code == "lost" and "silent" in event.reason
-        if silent and self.speaks(event.site, now - lost_s):
+        spoke = now - one.heard_s < ON_ITS_WAY_S
+        if silent and not spoke and self.speaks(one.token, now - lost_s):
             self.fault("P2", "R9", f"{event.site} is lost though its hub lived and could speak")
         if event.backoff_ticks:
             self._backoffs[event.site] = self.ticks + event.backoff_ticks

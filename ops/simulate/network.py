@@ -19,6 +19,7 @@ from ops.simulate.history import History, Reader
 from ops.simulate.loop import VirtualLoop
 
 TIMEOUT_S = 2.0  # after which an append without an answer is given up
+AGAIN_S = 1.5  # within which whoever gave up asks again, and that arrives
 NOTICE_S = 5.0  # within which a connected reader notices that the log went back
 REPULL_S = 1.0  # after which a reader asks again for what did not come
 DELIVERIES = ("lost", "delayed", "duplicated", "reordered")
@@ -98,7 +99,7 @@ class Client:
             self.tells, payloads = None if told != list(payloads) else self.tells, told
         stored = self.ambiguous.pop(0) if self.ambiguous else None
         if stored is not None:
-            self.hindered_s = self._loop.time() + 2 * TIMEOUT_S
+            self.hindered_s = self._loop.time() + TIMEOUT_S + AGAIN_S
             self._net.injected["ambiguous, stored" if stored else "ambiguous, not stored"] += 1
         if stored is not False:
             message = (subject, list(payloads), expected_last, None if stored else answer)

@@ -7,7 +7,6 @@ out can be seen, and a supervisor starts them again as a batch queue would.
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import sqlite3
 import traceback
@@ -17,19 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eventlog.errors import AtollError, LogDamaged
+from eventlog.events import Token
 from eventlog.projector import Projection
 from eventlog.writer import Writer
 from leases.states import TRAINING
 from leases.table import LeaseTable
+from ops.simulate.anchored import allowed, unpublished
 from ops.simulate.holdings import LEASED
 from ops.simulate.loop import Process
 from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
 from ops.simulate.trainers import Bench, SimHandover
 from outer.coordinator import Coordinator
-from outer.recover import VersionDiffers
+from outer.recover import StateLost, VersionDiffers
 from outer.workshop import Workshop
 from sitehub.hub import Hub
+from sitehub.state import HubState
 
 if TYPE_CHECKING:
     from ops.simulate.world import World
@@ -88,7 +90,8 @@ class Machine:
 
     def kill(self, restart_s: float | None) -> None:
         """SIGKILL: nothing it does from here on reaches anybody."""
-        self.restart_s = restart_s
+        if self.alive:
+            self.restart_s = restart_s  # else it is about to be started already, or never
         self.client.dead = True
         self.process.resume()
         if self.task is not None:
@@ -148,6 +151,8 @@ class Machine:
         if isinstance(error, LogDamaged):
             self.damaged = error.sequence
             self.world.found_damage(self, error)
+        elif isinstance(error, StateLost):
+            self.world.stopped_without(self, error)
         elif isinstance(error, VersionDiffers) or not isinstance(error, AtollError):
             last = "".join(traceback.format_exception(error)[-3:])
             self.world.violated("P3", f"{self.name} broke down: {last}")
@@ -174,16 +179,31 @@ class SiteMachine(Machine):
             steps_per_s=rate,
             steps_per_block=config.steps_per_block,
             start_s=start_s,
-            allowed=self._allowed,
+            allowed=lambda: allowed(self.mind, world.scenario.num_blocks),
+            unpublished=lambda: unpublished(self.mind, world.scenario.num_blocks),
             begins=self._begins,
             poisoned=world.poisoned,
+            spoiled=world.spoiled,
             violated=lambda what: world.violated("P4", f"{site}: {what}"),
             injected=world.injected,
+            exchange_s=0.05 if config.outer.overlap == "none" else 0.6,
         )
 
     @property
     def gone(self) -> bool:
         return self.left
+
+    @property
+    def mind(self) -> HubState:
+        """What its hub knows, while there is one."""
+        assert self.hub is not None
+        return self.hub.logic.hub
+
+    @property
+    def incarnation(self) -> Token | None:
+        """Which one its hub is, if it is one."""
+        logic = getattr(self.hub, "logic", None)
+        return logic.hub.incarnation if logic is not None else None
 
     @property
     def projection(self) -> Path:
@@ -244,25 +264,6 @@ class SiteMachine(Machine):
             what = f"R7: {self.name} trains block {epoch}:{block}, which it has not started"
             world.violated("P4", what)
 
-    def _allowed(self) -> set[int] | None:
-        """What the trainer may stand on (see `ops.simulate.trainers`); None where the hub has
-        folded, since its last command, what its next one will answer."""
-        assert self.hub is not None
-        state, per_epoch = self.hub.logic.hub, self.bench.num_blocks
-        one = state.view.incarnation(state.incarnation[0]) if state.incarnation else None
-        if state.incarnation is None or one is None or one.state == "departed":
-            return None
-        version = state.trainer.version
-        if state.rebase is not None or state.discard or version != state.view.run().version:
-            return None
-        rows = state.view.db.execute(
-            "SELECT epoch, block FROM blocks WHERE delta IN (SELECT seq "
-            "FROM deltas WHERE incarnation = ?1 AND state IN ('undecided', 'cut'))",
-            (state.incarnation[0],),
-        ).fetchall()
-        trained = [(epoch, block) for epoch, block, _ in state.done]
-        return {epoch * per_epoch + block for epoch, block in rows + trained}
-
 
 class CoordinatorMachine(Machine):
     """A coordinator, or a standby."""
@@ -288,8 +289,3 @@ class CoordinatorMachine(Machine):
                 pen=self.pen(),
             ).run()
         return 0
-
-
-def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
-    """A site's own rate."""
-    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

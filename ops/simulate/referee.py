@@ -74,6 +74,7 @@ class Referee(Lives):
     def _run_created(self, event: RunCreated, entry: Entry, *_: Any) -> None:
         config = RunConfig.model_validate(event.config)
         self.ledger = Ledger(config, event.data, self.fault)
+        self.ledger.initial = event.parameters_blob
         self._timing, self.state = Timing.of(config.lease_s), "running"
 
     def _run_paused(self, *_: Any) -> None:
@@ -101,7 +102,7 @@ class Referee(Lives):
         self._backoffs = {site: at for site, at in self._backoffs.items() if at >= self.ticks}
         if not self.lives and not self._backoffs:
             self.fault("P2", "R8", "a tick, with nobody live or waited for")
-        if self.ledger.due(len(self.lives)) > self.ticks:
+        if self.ledger.due(len(self.lives)) > self.ticks and not self._all_are_in():
             self.due_since = None  # (a departure lowers the quorum: what is due is due from now on)
         elif self.due_since is None:
             self.due_since = self.ticks
@@ -125,6 +126,8 @@ class Referee(Lives):
 
     def _lease_stolen(self, event: Any, entry: Entry, in_part: bool, now: float) -> None:
         self.ledger.steal(event, in_part)
+        if event.to is not None and event.to[0] in self.lives:
+            self.ledger.members.add(event.to[0])  # it has a quota in the open round now
 
     def _lease_reclaimed(self, event: Any, entry: Entry, in_part: bool, now: float) -> None:
         self.ledger.reclaim(event, in_part)
@@ -164,6 +167,11 @@ class Referee(Lives):
         self.ledger.open(event, self.ticks, self.state)
 
     def _round_closed(self, event: Any, *_: Any) -> None:
+        for one in event.deltas:
+            delta = self.ledger.deltas.get(one.delta[0])
+            harm = self.spoiled.get(delta.event.blob) if delta is not None else None
+            if harm:
+                self.fault("P8", "R14", f"delta {one.delta[0]} of {one.site} is cut; it is {harm}")
         self.ledger.cut(event, self._missing(), self.ticks, len(self.lives))
 
     def _missing(self) -> list[str]:
@@ -177,6 +185,14 @@ class Referee(Lives):
             for seq in sorted(self.ledger.members & self.lives.keys() - delivered)
             if any(phase >= least for phase in self.ledger.of(seq).values())
         ]
+
+    def _all_are_in(self) -> bool:
+        """R13: whether every live member of the open round has delivered, so that it is to be cut;
+        where one has not and holds nothing either, it depends on whether it is given some."""
+        round_, delivered = self.ledger.round, {one.incarnation for one in self.ledger.undecided()}
+        if round_ is None or round_.cut is not None or not delivered:
+            return False
+        return self.ledger.members & self.lives.keys() <= delivered
 
     def committed(self, event: Any) -> list[tuple[Key, float]]:
         """A commit that stands: see `Ledger.commit`. For who holds θ against it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ops.simulate.network import Client
 from ops.simulate.process import Machine
+from ops.simulate.store import DAMAGED
 from ops.simulate.world import World
 
 LEAST_S = 30.0  # before it is restored: everybody has had the time to notice
@@ -27,7 +28,7 @@ def log_back(world: World, num_lost: int, duration_s: float) -> bool:
             concerned.append((machine, machine.client))
         machine.client.breaks += 1
     history.replace(records[:kept])
-    blobs = dict(world.blobs)
+    blobs = {blob: content for blob, content in world.blobs.items() if content != DAMAGED}
 
     def restore() -> None:
         _judge(world, concerned, kept)

@@ -116,7 +116,7 @@ def simulate(
 ) -> Outcome:
     """Run one seed with its own plan of faults, or another one. The same arguments give the same
     log, byte for byte. `log`: where to export it to. `where`: for what it leaves on the way."""
-    began = time.monotonic()
+    began, scenario = time.monotonic(), scenario.of(seed)
     plan = plan_of(scenario, seed) if plan is None else list(plan)
     with scratch(where) as folder, _seldom_collecting():
         loop = VirtualLoop()

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -99,6 +99,7 @@ class Scenario(Table):
     latency_s: tuple[Seconds, Seconds] = (0.002, 0.02)  # one way, of every message
     settle_s: Seconds = 600.0  # the run finishes within this time after the last fault
     check_every: Positive = 1  # a recount of the whole table after so many events
+    overlaps: tuple[Literal["none", "delayed"], ...] = ()  # the run's, one after the other by seed
     sites: Annotated[tuple[Site, ...], Field(min_length=1)]
     told: tuple[Told, ...] = ()
     chance: Chance = Chance()
@@ -126,6 +127,14 @@ class Scenario(Table):
         if self.config.target.rounds is None and self.num_numbers > MAX_NUMBERS:
             raise ValueError(f"more than {MAX_NUMBERS} blocks in all epochs")
         return self
+
+    def of(self, seed: int) -> Scenario:
+        """What it is for this seed."""
+        if not self.overlaps:
+            return self
+        overlap = self.overlaps[seed % len(self.overlaps)]
+        outer = {**self.run.get("outer", {}), "overlap": overlap}
+        return self.model_copy(update={"run": {**self.run, "outer": outer}})
 
     @property
     def config(self) -> RunConfig:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from eventlog.blobs import BlobRef, Progress, digest_file
-from eventlog.errors import BlobMissing, BlobUnavailable
+from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
 from ops.simulate.network import Client
+
+DAMAGED = b""  # what is left of a blob whose bytes are not those of its name any more
 
 
 class SimBlobs:
@@ -26,7 +28,7 @@ class SimBlobs:
         await self._client.reach(BlobUnavailable)
         blob = digest_file(source)
         if not self._client.lose():
-            self._shared[blob.digest] = source.read_bytes()
+            self._shared.setdefault(blob.digest, source.read_bytes())
         return blob
 
     async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
@@ -34,6 +36,8 @@ class SimBlobs:
         await self._client.reach(BlobUnavailable)
         if digest not in self._shared:
             raise BlobMissing(f"blob {digest} is not stored")
+        if self._shared[digest] == DAMAGED:
+            raise BlobDamaged(f"blob {digest} has other bytes than its digest names")
         part = target.with_name(target.name + ".part")
         part.write_bytes(self._shared[digest])
         part.replace(target)
@@ -48,11 +52,16 @@ class SimBlobs:
         await self._client.reach(BlobUnavailable)
         return sorted(self._shared)
 
+    async def unfinished(self) -> dict[str, int]:
+        """See `BlobStore.unfinished`: here a blob is stored at once, or not."""
+        await self._client.reach(BlobUnavailable)
+        return {}
+
     async def release(self, digests: Iterable[str]) -> None:
         """See `BlobStore.release`."""
         await self._client.reach(BlobUnavailable)
         digests = list(digests)
-        self._removing(digests)
+        self._removing([one for one in digests if self._shared.get(one, DAMAGED) != DAMAGED])
         for digest in digests:
             self._shared.pop(digest, None)
 

@@ -10,12 +10,14 @@ every so often, and at the end, its rows.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eventlog.chain import Record
-from eventlog.events import RoundCommitted
+from eventlog.codec import decode
+from eventlog.events import RoundCommitted, Token
 from leases.audit import Audit
 from leases.states import OUTSTANDING
 from ops.simulate.referee import Referee
@@ -39,7 +41,7 @@ class Broken:
 
 class Watcher:
     """`size`, `num_blocks`: of the virtual model (`sitehub.rehearsal`). `every`: all rows of the
-    table are compared after so many events. `speaks`: see `Referee`."""
+    table are compared after so many events. `speaks`, `spoiled`: see `Lives`."""
 
     def __init__(
         self,
@@ -47,11 +49,12 @@ class Watcher:
         size: int,
         num_blocks: int,
         every: int,
-        speaks: Callable[[str, float], bool],
+        speaks: Callable[[Token, float], bool],
+        spoiled: Mapping[str, str],
     ) -> None:
         self.audit = Audit(run)
         self.view = self.audit.view
-        self.referee = Referee(self._fault, speaks)
+        self.referee = Referee(self._fault, speaks, spoiled)
         self.broken: list[Broken] = []
         self.events: deque[str] = deque(maxlen=KEPT)
         self._num_blocks, self._every = num_blocks, every
@@ -67,9 +70,17 @@ class Watcher:
     def see(self, records: list[Record], now: float, say: Callable[[str], None]) -> None:
         """Judge the events of an append that has just been stored."""
         self._now = now
+        if self.broken:
+            return
         self.referee.begin_append()
         for record in records:
-            entry, void = self.audit.judge(record)
+            try:
+                entry, void = self.audit.judge(record)
+            except sqlite3.IntegrityError as error:  # the rule that should have come before it
+                self.referee.see(decode(record), "", now)
+                return self._fault(
+                    "P1", "R1", f"the lease table refuses {record.sequence}: {error}"
+                )
             self._num_seen = record.sequence
             kind = entry.envelope.type if entry.envelope else "?"
             line = f"{now:9.3f} s  {record.sequence:5d} {record.subject:14s} {kind}"

@@ -11,18 +11,21 @@ from eventlog.blobs import digest_file
 from eventlog.chain import Record
 from eventlog.codec import content_digest
 from eventlog.errors import LogDamaged
-from eventlog.events import OPERATOR, DataShape, Event, RunCreated
+from eventlog.events import OPERATOR, DataShape, Event, RunCreated, Token
 from eventlog.writer import Stamp, Writer
 from ops.simulate.faults import Fault
 from ops.simulate.history import History
 from ops.simulate.loop import VirtualLoop
 from ops.simulate.network import Network, finish
-from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine, rate_of
+from ops.simulate.process import CoordinatorMachine, Machine, SiteMachine
 from ops.simulate.scenario import Scenario
+from ops.simulate.store import DAMAGED
 from ops.simulate.watcher import Watcher
+from outer.recover import StateLost
 from sitehub.rehearsal import arithmetic, save_initial
 
 EPOCH_NS = 1_700_000_000_000_000_000  # where all wall clocks begin
+RESTORE_S = 15.0  # until an operator has restored a blob that a coordinator says it misses
 MANIFEST = hashlib.sha256(b"a simulated corpus").hexdigest()
 
 
@@ -46,13 +49,17 @@ class World:
         self.network = Network(loop, self.history, random.Random(f"{seed} network"))
         self.network.latency_s = scenario.latency_s
         self.blobs: dict[str, bytes] = {}
+        self.spoiled: dict[str, str] = {}  # blobs that a trainer has written badly, and how
         self.watcher = Watcher(
             self.run,
             scenario.num_numbers,
             scenario.num_blocks,
             scenario.check_every,
             self._speaks,
+            self.spoiled,
         )
+        self.lost: dict[str, bytes] = {}  # blobs that the store has lost: as its mirror has them
+        self.loses_update: list[bool] = []  # of the next versions; True: it is only damaged
         self.poisoned: set[int] = set()  # numbers of blocks that make NaN of a delta
         self.over = False
         self.pending = 0  # restarts that are due
@@ -143,10 +150,15 @@ class World:
 
     def _stored(self, records: list[Record]) -> None:
         if self.history.restored is None:  # what a log that went back gets is not judged
-            term = self.watcher.referee.term
+            term, version = self.watcher.referee.term, self.watcher.view.run().version
             self.watcher.see(records, self.loop.time(), self._say)
             if self.watcher.referee.term != term:
                 self._elected(self.watcher.view.run().holder)
+            newest = self.watcher.view.run().version
+            if newest != version and self.loses_update:
+                row = self.watcher.view.version(newest)
+                assert row is not None
+                self.lose("lost update", row.update_blob, self.loses_update.pop())
 
     def _elected(self, holder: str) -> None:
         """A new term: the one who led until now may live on, and not know it yet."""
@@ -187,15 +199,33 @@ class World:
 
         self.loop.outside(delay_s, act)
 
-    def _speaks(self, site: str, since_s: float) -> bool:
-        """Whether the site's one hub has run on, undisturbed, since then."""
-        alive = [one for one in (*self.sites, *self.twins) if one.name == site and one.alive]
-        return len(alive) == 1 and max(alive[0].troubled_s, alive[0].client.hindered_s) < since_s
+    def _speaks(self, token: Token, since_s: float) -> bool:
+        """Whether the hub of this incarnation has run on, undisturbed, since then, and is not just
+        about to ask what became of an append."""
+        hubs = [one for one in (*self.sites, *self.twins) if one.alive and one.incarnation == token]
+        now = self.loop.time()
+        return any(one.troubled_s < since_s and one.client.hindered_s < now for one in hubs)
 
     def found_damage(self, machine: Machine, error: LogDamaged) -> None:
         """R19: somebody stopped and named a sequence. Only right when the log did go back."""
         if self.history.generation == 0:
             self.violated("P3", f"{machine.name} found damage where there is none: {error}")
+
+    def lose(self, kind: str, blob: str, damaged: bool) -> None:
+        """The store loses a blob, or damages it."""
+        if self.blobs.get(blob, DAMAGED) != DAMAGED:
+            self.injected(f"{kind}, damaged" if damaged else kind)
+            self.lost[blob] = self.blobs.pop(blob)
+            if damaged:
+                self.blobs[blob] = DAMAGED
+
+    def stopped_without(self, machine: Machine, error: StateLost) -> None:
+        """A coordinator says that a blob is lost without which it cannot go on. Only right when one
+        is; the operator restores it from a mirror."""
+        if error.blob not in self.lost:
+            self.violated("P3", f"{machine.name} misses a blob that was never lost: {error}")
+        self.injected("state lost, and said")
+        self.later(RESTORE_S, lambda: self.blobs.update({error.blob: self.lost[error.blob]}))
 
     def quiet_at(self, faults: Sequence[Fault]) -> float:
         """When the last fault is over."""
@@ -205,3 +235,8 @@ class World:
             for at_s in kind.joins_s
         ]
         return max([*joins, *(fault.at_s + fault.duration_s for fault in faults)], default=0.0)
+
+
+def rate_of(steps_per_s: float, spread: float, chance: random.Random) -> float:
+    """A site's own rate."""
+    return steps_per_s * (1.0 + spread * chance.uniform(-1.0, 1.0))

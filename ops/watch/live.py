@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
 from eventlog.chain import Record
 from eventlog.projector import Projection
+from leases.overhead import Overhead
 from leases.table import LeaseTable
 from leases.view import View
 from ops.watch.pace import Pace
@@ -45,7 +47,7 @@ class LiveView:
         self._console, self._run, self._clock, self._fit = console, run, clock, fit
         self._projection = Projection(":memory:", [LeaseTable()], run)
         self._view = View(self._projection.db)
-        self._pace = Pace()
+        self._pace, self._overhead = Pace(), Overhead()
         self._told: deque[Told] = deque(maxlen=MAX_TOLD_FIT if fit else MAX_TOLD)
 
     def update(self, records: Sequence[Record]) -> list[Told]:
@@ -54,6 +56,7 @@ class LiveView:
         told = []
         for entry, (void,) in self._projection.apply(records):
             self._pace.note(entry, void, self._view)
+            self._overhead.see(entry, void)
             said = tell(entry, void)
             if said is not None:
                 told.append(said)
@@ -64,7 +67,8 @@ class LiveView:
         """What there is to show at a time (Unix seconds; by default, now)."""
         now_s = self._clock() if now_s is None else now_s
         silence_s = self._pace.silence_s(now_s, self._view.run().live)
-        return scene(self._view, self._run, self._pace, self._told, now_s, silence_s)
+        shown = scene(self._view, self._run, self._pace, self._told, now_s, silence_s)
+        return replace(shown, overhead=self._overhead.share)
 
     def frame(self, now_s: float | None = None) -> Frame:
         """The scene as something that rich can print. It is complete: printing it, even from

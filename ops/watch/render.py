@@ -110,6 +110,8 @@ def _facts(scene: Scene, width: int) -> Text:
     if scene.eta_s is not None:
         soon = scene.eta_s < 1
         parts.append("done any moment" if soon else f"done in about {span(round(scene.eta_s))}")
+    if scene.overhead is not None:
+        parts.append(f"stalled {scene.overhead:.1%} of the time")
     return _line("  ".join(parts), width)
 
 

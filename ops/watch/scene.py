@@ -56,7 +56,8 @@ class Epoch:
 class Scene:
     """Everything a frame shows. `target`: tokens, None for a target in rounds; `share`: of the
     target, in [0, 1]; `eta_s`: None where there is no pace to tell from, or nothing advances;
-    `perplexity`: (version, held-out perplexity) of the newest evaluation."""
+    `perplexity`: (version, held-out perplexity) of the newest evaluation; `overhead`: the share of
+    wall time that trainers stood still for the exchange, None before the first round."""
 
     run: str
     state: str
@@ -79,6 +80,7 @@ class Scene:
     epochs: tuple[Epoch, ...]
     waiting: tuple[Wait, ...]
     told: tuple[Told, ...]
+    overhead: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The documented object of `atoll watch --once --json`."""

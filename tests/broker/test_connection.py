@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from broker.client import Outgoing
 from broker.connection import connect
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.server import BrokerServer
-from broker.session import Outgoing, Session
+from broker.session import Session
 from broker.settings import ServerSettings
 from tests.support.proxy import proxied
 

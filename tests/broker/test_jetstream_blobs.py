@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.api import ask, get_message
+from broker.client import Outgoing
 from broker.connection import Connection
 from broker.jetstream_blobs import JetStreamBlobs
-from broker.session import Outgoing
 from broker.streams import blob_stream
 from tests.contract.blob_contract import BlobContract, Damage
 

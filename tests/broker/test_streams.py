@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.api import ask, get_message, parse_time
+from broker.client import Outgoing
 from broker.connection import Connection
 from broker.errors import ApiError, BrokerUnfit
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog, list_runs
-from broker.session import Outgoing
 from broker.streams import blob_config, log_config, log_stream
 from eventlog.errors import LogDamaged, RunUnknown
 from tests.contract.events import beat, tick

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.blobs import CHUNK_BYTES, BlobStore
+from eventlog.blobs import CHUNK_BYTES, BlobStore, digest_file
 from eventlog.errors import BlobDamaged, BlobMissing
 
 Damage = Callable[[str], Awaitable[None]]
@@ -157,9 +157,35 @@ class BlobContract:
         if isinstance(outcome, asyncio.CancelledError):
             assert not await store.has(named(data))
             assert await store.digests() == []
+            assert list(await store.unfinished()) == [named(data)]
         await store.put(source)
+        assert await store.unfinished() == {}
         await store.get(named(data), tmp_path / "target")
         assert (tmp_path / "target").read_bytes() == data
+
+    async def test_half_a_blob_is_told_grows_and_can_be_released(
+        self, store: BlobStore, tmp_path: Path
+    ) -> None:
+        source = write(tmp_path / "source", content(24 * CHUNK_BYTES))
+        digest, sizes = digest_file(source).digest, []
+        for share in (8, 2):
+            begun = asyncio.Event()
+
+            def report(done: int, total: int, share: int = share, e: asyncio.Event = begun) -> None:
+                if done >= total // share:
+                    e.set()
+
+            putting = asyncio.create_task(store.put(source, report))
+            await asyncio.wait_for(begun.wait(), 20)
+            putting.cancel()
+            outcome = (await asyncio.gather(putting, return_exceptions=True))[0]
+            if not isinstance(outcome, asyncio.CancelledError):
+                pytest.skip("this machine was too fast to be stopped in the middle")
+            await asyncio.sleep(0.3)  # what was on its way arrives
+            sizes.append((await store.unfinished())[digest])
+        assert sizes[0] < sizes[1]
+        await store.release([digest])
+        assert (await store.unfinished(), await store.digests()) == ({}, [])
 
     async def test_progress_rises_to_all_bytes(self, store: BlobStore, tmp_path: Path) -> None:
         data = content(3 * CHUNK_BYTES + 1)

@@ -50,6 +50,22 @@ def test_r10_a_site_without_a_step_in_a_block_departs_after_its_bound() -> None:
     assert run.states(0, 1) == ["available", "available"]
 
 
+def test_r10_the_bound_is_kept_to_the_tick_though_the_site_says_nothing_around_it() -> None:
+    """Nothing is written then that would have the site looked at: only its own timer does. Ten
+    steps of 3 s are 15 ticks, and its hub has a lease of 8 more."""
+    run = story()
+    beat(run, "a", 2, step_s=3.0)
+    for tick in range(1, 15 + LEASE + 1):
+        run.tick()
+        beat(run, "b", 0, "waiting")
+        if tick <= 15 + LEASE - 3:
+            beat(run, "a", 2)
+        assert policy.departures(run.view) == [], tick
+    run.tick()
+    (event,) = policy.departures(run.view)
+    assert (event.site, event.code) == ("a", "lost") and "without a step" in event.reason
+
+
 def test_r10_a_step_is_progress() -> None:
     run = story()
     for step in range(2, 6):

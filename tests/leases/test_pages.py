@@ -120,3 +120,21 @@ def test_a_row_that_was_missing_is_there_once_it_is_added(db: sqlite3.Connection
     sources.flush()
     again = Pages(db, SOURCES)
     assert again.get("operator") == row
+
+
+def test_a_row_that_was_only_looked_at_is_not_written(db: sqlite3.Connection) -> None:
+    first = Pages(db, SOURCES)
+    first.add(SourceRow("operator", 1, "e1", 4))
+    first.flush()
+    before, again = db.total_changes, Pages(db, SOURCES)
+    again.known("operator")
+    again.flush()
+    assert db.total_changes == before
+    row = again.known("operator")
+    row.n = 2
+    again.flush()
+    row = again.known("operator")
+    row.n = 1  # back to what the table had, but not to what it has
+    again.flush()
+    assert db.total_changes == before + 2
+    assert db.execute("SELECT n FROM sources").fetchall() == [(1,)]

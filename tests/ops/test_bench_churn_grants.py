@@ -1,4 +1,4 @@
-"""`atoll bench churn` and `grants`, as the command line runs them; their speed is not asserted."""
+"""`atoll bench blob`, `churn` and `grants` by the command line; their speed is not asserted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 WHAT = {
+    "blob": {"put": "≥ 0.4×", "get": "≥ 0.3×", "100 ms put": "≥ 50×", "100 ms get": "≥ 5×"},
     "churn": {"1000 sites": "≤ 3×", "deciding": "≤ 3×"},
     "grants": {"grants": "≥ 1000 1/s", "bare": "≥ 0.4×", "batched": "≥ 5000 1/s"},
 }

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from outer import codecs
-from outer.packing import CODECS
+from outer.packing import CODECS, pack, unpack
+from outer.values import PIECE
 
 
 def from_bits(*bits: int) -> torch.Tensor:
@@ -20,6 +21,11 @@ def from_bits(*bits: int) -> torch.Tensor:
 
 def bits_of(tensor: torch.Tensor) -> np.ndarray:
     return tensor.contiguous().view(torch.int32).numpy().view(np.uint32)
+
+
+def through(codec: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Packed and unpacked again."""
+    return unpack(CODECS[codec], pack(CODECS[codec], tensor), torch.empty(tensor.shape))
 
 
 def bf16_by_float64(tensor: torch.Tensor) -> np.ndarray:
@@ -48,8 +54,7 @@ CORNERS = {
 @pytest.mark.parametrize("corner", CORNERS)
 def test_bf16_rounds_to_nearest_even_at(corner: str) -> None:
     tensor = from_bits(*CORNERS[corner])
-    packed = CODECS["bf16"].pack(tensor)
-    assert bits_of(CODECS["bf16"].unpack(packed)).tolist() == bf16_by_float64(tensor).tolist()
+    assert bits_of(through("bf16", tensor)).tolist() == bf16_by_float64(tensor).tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -57,32 +62,30 @@ def test_bf16_rounds_to_nearest_even_at(corner: str) -> None:
 def test_bf16_rounds_any_finite_bits_as_the_independent_rule_says(bits: list[int]) -> None:
     finite = [b if b & 0x7FFFFFFF <= 0x7F7F7FFF else b & 0x807FFFFF for b in bits]
     tensor = from_bits(*finite)
-    packed = CODECS["bf16"].pack(tensor)["values"]
-    assert bits_of(CODECS["bf16"].unpack({"values": packed})).tolist() == (
-        bf16_by_float64(tensor).tolist()
-    )
+    assert bits_of(through("bf16", tensor)).tolist() == bf16_by_float64(tensor).tolist()
+    packed = pack(CODECS["bf16"], tensor)["values"]
     assert torch.equal(packed.view(torch.int16), tensor.bfloat16().view(torch.int16))
 
 
 def test_bf16_rounds_alike_in_every_piece_of_a_large_tensor() -> None:
-    words = np.random.default_rng(3).integers(0, 0x7F000000, 150_001, dtype=np.uint32)
+    words = np.random.default_rng(3).integers(0, 0x7F000000, 2 * PIECE + 77, dtype=np.uint32)
     tensor = torch.from_numpy(words.view(np.float32).copy())
-    unpacked = CODECS["bf16"].unpack(CODECS["bf16"].pack(tensor))
-    assert np.array_equal(bits_of(unpacked), bf16_by_float64(tensor))
+    assert np.array_equal(bits_of(through("bf16", tensor)), bf16_by_float64(tensor))
 
 
 def test_every_bf16_pattern_unpacks_to_the_upper_half_of_fp32() -> None:
     patterns = np.arange(1 << 16, dtype=np.uint16)
     stored = torch.from_numpy(patterns.view(np.int16).copy()).view(torch.bfloat16)
-    unpacked = CODECS["bf16"].unpack({"values": stored})
+    unpacked = unpack(CODECS["bf16"], {"values": stored}, torch.empty(1 << 16))
     assert np.array_equal(bits_of(unpacked), patterns.astype(np.uint32) << 16)
 
 
+ELEMENTWISE = ("fp32", "bf16")
 SHAPES = [(), (0,), (0, 3), (1,), (7,), (3, 5), (2, 3, 4)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ELEMENTWISE)
 def test_a_decoded_tensor_has_the_shape_and_the_representable_values_of_the_encoded(
     codec: str, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
@@ -96,6 +99,22 @@ def test_a_decoded_tensor_has_the_shape_and_the_representable_values_of_the_enco
     assert torch.equal(decoded["constant"], torch.full(shape, 0.5))
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_tensor_of_a_file_is_decoded_as_if_it_were_alone(
+    codec: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    tensors = {
+        f"w{i}": (torch.arange(int(np.prod(shape))) - i).float().reshape(shape) for i in range(4)
+    }
+    codecs.encode(tensors, codec, tmp_path / "d")
+    decoded = codecs.decode(tmp_path / "d")
+    assert list(decoded) == sorted(tensors)
+    for name, tensor in tensors.items():
+        assert decoded[name].shape == shape
+        assert torch.equal(decoded[name], through(codec, tensor))
+
+
 def test_fp32_keeps_every_bit(tmp_path: Path) -> None:
     tensor = from_bits(0, 0x80000000, 1, 0x807FFFFF, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800001)
     codecs.encode({"w": tensor}, "fp32", tmp_path / "d")
@@ -106,7 +125,9 @@ def test_a_transposed_tensor_is_encoded_by_its_values_not_its_memory(tmp_path: P
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3).T
     for codec in CODECS:
         codecs.encode({"w": tensor}, codec, tmp_path / "d")
-        assert codecs.decode(tmp_path / "d")["w"].tolist() == [[0, 3], [1, 4], [2, 5]]
+        expected = through(codec, tensor.contiguous())
+        assert torch.equal(codecs.decode(tmp_path / "d")["w"], expected)
+    assert through("fp32", tensor).tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_equal_tensors_give_equal_bytes_whatever_the_order_of_the_mapping(tmp_path: Path) -> None:
@@ -125,11 +146,30 @@ def test_a_file_says_its_codec_under_one_metadata_key_of_sorted_json(tmp_path: P
     assert codecs.codec_of(tmp_path / "d") == "bf16"
 
 
-def test_bf16_halves_the_file(tmp_path: Path) -> None:
-    tensors = {"w": torch.ones(10_000)}
-    for codec in CODECS:
+def test_a_file_says_the_parameters_of_its_codec_and_the_shapes_it_does_not_store(
+    tmp_path: Path,
+) -> None:
+    said = {
+        "int8": {"bits": 8, "block": 128},
+        "4-bit": {"bits": 4, "block": 128},
+        "top-k": {"bits": 2, "chunk": 4096, "k": 64},
+    }
+    for codec, parameters in said.items():
+        codecs.encode({"w": torch.ones(3, 5)}, codec, tmp_path / "d")
+        with safe_open(tmp_path / "d", framework="pt") as file:
+            header = json.loads(file.metadata()["atoll"])
+        assert header == {"codec": codec, "format": 1, "shapes": {"w": [3, 5]}} | parameters
+
+
+NUM_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1 + 2 / 128, "4-bit": 0.5 + 2 / 128}
+
+
+def test_a_file_is_as_large_as_its_codec_says(tmp_path: Path) -> None:
+    tensors = {"w": torch.ones(64, 4096)}
+    for codec, num_bytes in (NUM_BYTES | {"top-k": (64 * 14 / 8 + 4) / 4096}).items():
         codecs.encode(tensors, codec, tmp_path / codec)
-    assert (tmp_path / "bf16").stat().st_size < 0.51 * (tmp_path / "fp32").stat().st_size
+        head = (tmp_path / codec).stat().st_size - num_bytes * 64 * 4096
+        assert 0 < head < 400
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
+from eventlog.dir_blobs import DirBlobs
 from eventlog.events import (
     BlockQuarantined,
     Event,
@@ -14,7 +18,8 @@ from eventlog.events import (
 from eventlog.log import MAX_BATCH
 from leases import policy
 from outer.facts import Facts, Verdict
-from outer.keeping import finishing, releasing, saving
+from outer.keeping import finishing, releasing, saving, sweeping
+from outer.orphans import Orphans, longest_upload_ticks
 from outer.rounds import closing, committing, decide, opening, refusals
 from tests.support.scenario import Scenario, name
 
@@ -177,3 +182,43 @@ def test_an_append_holds_no_more_than_a_log_takes() -> None:
     assert len(events) == MAX_BATCH
     assert run.decide(*events) == ""
     assert len(decide(run.view, Facts())) == 20
+
+
+def test_r20_what_no_event_names_is_released_once_it_is_older_than_an_upload_may_be() -> None:
+    run = Scenario({"epochs": 9})
+    versions_with_snapshots(run, 2, {1})
+    (delta,), update = run.view.merged_in(1), name("update 1")
+    named = {delta.blob, update, name("snapshot 1"), run.view.run().parameters_blob}
+    bound, tick = longest_upload_ticks(run.view), run.view.run().term_ticks
+    assert bound == math.ceil(1800 / (run.view.config().lease_s / 8)), "of limits.transfer_s"
+    facts = Facts(unnamed={name("half"): tick, name("later"): tick + 1} | dict.fromkeys(named, 0))
+    run.tick(bound)
+    assert sweeping(run.view, facts) == []
+    run.tick()
+    (event,) = sweeping(run.view, facts)
+    assert event.blobs == (name("half"),)
+    assert str(bound) in event.reason
+    assert run.decide(event) == ""
+    assert run.view.db.execute("SELECT blob FROM released").fetchall() == [(name("half"),)]
+
+
+async def test_an_upload_that_grows_is_new_at_every_look(tmp_path: Path) -> None:
+    run = Scenario()
+    run.arrive("a")
+    store, orphans = DirBlobs(tmp_path), Orphans()
+    growing, given_up, whole = name("growing"), name("given up"), tmp_path / "source"
+    whole.write_bytes(b"nobody names it")
+    store.part(growing).write_bytes(b"1")
+    store.part(given_up).write_bytes(b"1")
+    start = run.view.run().term_ticks
+    await orphans.look(store, run.view)
+    run.tick(3)
+    store.part(growing).write_bytes(b"12")
+    blob = await store.put(whole)
+    await orphans.look(store, run.view)
+    assert orphans.ticks() == {growing: start + 3, given_up: start, blob.digest: start + 3}
+    orphans.forget([given_up])
+    assert set(orphans.ticks()) == {growing, blob.digest}
+    assert not orphans.due(run.view)
+    run.tick(longest_upload_ticks(run.view) // 2)
+    assert orphans.due(run.view)

@@ -4,6 +4,15 @@ import pytest
 import torch
 
 from outer import nesterov
+from outer.pieces import flat
+
+
+def step(
+    theta: torch.Tensor, m: torch.Tensor, update: torch.Tensor, lr: float, mu: float
+) -> torch.Tensor:
+    """One outer step in place; the move."""
+    rule = nesterov.Rule.of(lr, mu)
+    return torch.from_numpy(nesterov.step(flat(theta), flat(m), flat(update), rule))
 
 
 def closed_form(n: int, d: float, lr: float, mu: float) -> tuple[float, float]:
@@ -16,10 +25,10 @@ def closed_form(n: int, d: float, lr: float, mu: float) -> tuple[float, float]:
 
 
 def run(n: int, d: float, lr: float, mu: float) -> tuple[float, float]:
-    theta, m = {"w": torch.zeros(1)}, {"w": torch.zeros(1)}
+    theta, m = torch.zeros(1), torch.zeros(1)
     for _ in range(n):
-        nesterov.step(theta, m, {"w": torch.tensor([d])}, lr, mu)
-    return float(m["w"]), float(theta["w"])
+        step(theta, m, torch.tensor([d]), lr, mu)
+    return float(m), float(theta)
 
 
 @pytest.mark.parametrize("n", range(1, 12))
@@ -51,11 +60,11 @@ def torch_sgd(
 def ours(
     start: torch.Tensor, updates: list[torch.Tensor], lr: float, mu: float
 ) -> list[torch.Tensor]:
-    theta, m = {"w": start.clone()}, {"w": torch.zeros_like(start)}
+    theta, m = start.clone(), torch.zeros_like(start)
     trajectory = []
     for update in updates:
-        nesterov.step(theta, m, {"w": update}, lr, mu)
-        trajectory.append(theta["w"].clone())
+        step(theta, m, update, lr, mu)
+        trajectory.append(theta.clone())
     return trajectory
 
 
@@ -84,6 +93,6 @@ def test_equals_torch_sgd_within_rounding_for_the_usual_rates() -> None:
 
 
 def test_the_update_is_left_as_it_was() -> None:
-    update = {"w": torch.tensor([1.0, -2.0])}
-    nesterov.step({"w": torch.ones(2)}, {"w": torch.ones(2)}, update, 0.7, 0.9)
-    assert update["w"].tolist() == [1.0, -2.0]
+    update = torch.tensor([1.0, -2.0])
+    step(torch.ones(2), torch.ones(2), update, 0.7, 0.9)
+    assert update.tolist() == [1.0, -2.0]

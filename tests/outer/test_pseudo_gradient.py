@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from outer.pseudo_gradient import Anchor
+from outer.pseudo_gradient import PIECE, Anchor
 
 Vector = list[int]
 START = [100, -50, 7]
@@ -36,7 +36,7 @@ class Trainer:
 
     def __init__(self) -> None:
         self.local = tensors(START)
-        self.anchor = Anchor(self.local)
+        self.anchor = Anchor(tensors(START))
         self.undelivered: list[Vector] = []  # progress of the completed blocks since publishing
         self.pending: list[Vector] | None = None  # what the published, undecided delta holds
 
@@ -46,10 +46,13 @@ class Trainer:
         self.undelivered.append(progress)
 
     def publish(self) -> Vector:
-        delta = values(self.anchor.delta(self.local))
-        self.anchor.publish(self.local)
+        delta = values(dict(self.anchor.publish(self.local)))
         self.pending, self.undelivered = self.undelivered, []
         return delta
+
+    def progress(self) -> Vector:
+        """P − local."""
+        return subtract(values(dict(self.anchor.parameters)), values(self.local))
 
 
 class Run(RuleBasedStateMachine):
@@ -113,7 +116,7 @@ class Run(RuleBasedStateMachine):
     @invariant()
     def progress_since_the_anchor_is_exactly_what_is_undelivered(self) -> None:
         for site in self.sites:
-            assert values(site.anchor.delta(site.local)) == add(*site.undelivered)
+            assert site.progress() == add(*site.undelivered)
 
     @invariant()
     def the_model_holds_what_was_merged_once(self) -> None:
@@ -129,7 +132,7 @@ def test_publishing_delivers_all_progress_and_leaves_none() -> None:
     site.train([1, 2, 3])
     site.train([4, 0, -1])
     assert site.publish() == [5, 2, 2]
-    assert values(site.anchor.delta(site.local)) == [0, 0, 0]
+    assert site.progress() == [0, 0, 0]
 
 
 def test_a_new_version_keeps_the_undelivered_progress_on_top_of_it() -> None:
@@ -145,7 +148,7 @@ def test_a_new_version_keeps_the_undelivered_progress_on_top_of_it() -> None:
 def test_without_undelivered_progress_a_rebase_gives_the_new_version_to_the_bit() -> None:
     # New values that would be rounded beside the old ones: they must come through untouched.
     local = {"w": torch.tensor([1e8, 3.0])}
-    anchor = Anchor(local)
+    anchor = Anchor({"w": local["w"].clone()})
     local["w"].sub_(torch.tensor([64.0, 0.1]))
     anchor.publish(local)
     new = {"w": torch.tensor([1e-8, 0.1])}
@@ -166,13 +169,57 @@ def test_a_refused_delta_leaves_no_trace(blocks: list[Vector]) -> None:
 
 def test_the_trainers_tensors_are_changed_in_place_and_never_kept() -> None:
     parameter = torch.nn.Parameter(torch.tensor([4.0, 8.0]))
-    anchor = Anchor({"w": parameter})
+    anchor = Anchor({"w": torch.tensor([4.0, 8.0])})
     with torch.no_grad():
         parameter.sub_(1.0)
-    assert anchor.parameters["w"].tolist() == [4.0, 8.0]
-    delta = anchor.delta({"w": parameter})
+    delta = anchor.publish({"w": parameter})
+    with torch.no_grad():
+        parameter.sub_(1.0)
+    assert anchor.parameters["w"].tolist() == [3.0, 7.0]
+    assert delta["w"].tolist() == [1.0, 1.0] and not delta["w"].requires_grad
     anchor.rebase({"w": parameter}, {"w": torch.tensor([0.0, 0.0])})
     assert parameter.tolist() == [-1.0, -1.0]
     assert parameter.requires_grad
-    assert not delta["w"].requires_grad
-    assert delta["w"].tolist() == [1.0, 1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(VECTORS, max_size=4), st.booleans(), VECTORS)
+def test_a_version_that_is_changed_in_place_leaves_an_anchor_that_was_kept(
+    blocks: list[Vector], published: bool, update: Vector
+) -> None:
+    """P is the version's own memory until that is changed: `keep` comes before."""
+    site, theta = Trainer(), tensors(START)
+    site.anchor.restart(site.local, theta)
+    site.train([1, 2, 3])
+    expected = [1, 2, 3]
+    if published:
+        assert site.publish() == expected
+        expected = [0, 0, 0]
+    for block in blocks:
+        site.train(block)
+    site.anchor.keep()
+    for name, tensor in tensors(update).items():
+        theta[name].sub_(tensor)
+    assert site.progress() == add(expected, *blocks)
+    site.anchor.rebase(site.local, theta)
+    assert values(site.local) == subtract(START, add(update, expected, *blocks))
+    assert site.anchor.parameters is theta
+
+
+def test_pieces_and_threads_change_no_bit() -> None:
+    generator = torch.Generator().manual_seed(3)
+    shapes = {"large": (3 * PIECE + 7,), "small": (5, 3), "empty": (0,), "one": ()}
+    drawn = {
+        name: [torch.randn(shape, generator=generator) for _ in range(3)]
+        for name, shape in shapes.items()
+    }
+    before = torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            p, local, new = ({n: drawn[n][i].clone() for n in drawn} for i in range(3))
+            Anchor(p).rebase(local, new)
+            for name, (anchor, start, target) in drawn.items():
+                assert torch.equal(local[name], (start - anchor) + target)
+    finally:
+        torch.set_num_threads(before)

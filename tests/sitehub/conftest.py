@@ -47,10 +47,10 @@ def start_hub(
     monkeypatch.setenv(PRELOAD_VARIABLE, preload)
     hubs: list[Hub] = []
 
-    def start(config: RunConfig | None = None, threads: int = 1) -> Hub:
+    def start(config: RunConfig | None = None, threads: int = 1, work: str = "work") -> Hub:
         directory = tmp_path / f"hub-{len(hubs)}"
         directory.mkdir()
-        hubs.append(Hub(directory, corpus, config or run_config(), threads))
+        hubs.append(Hub(directory, corpus, config or run_config(), threads, work))
         return hubs[-1]
 
     yield start

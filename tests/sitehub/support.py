@@ -56,7 +56,10 @@ def run_config(**changes: Any) -> RunConfig:
 class Hub:
     """The hub's side of one trainer, in the test's own process."""
 
-    def __init__(self, directory: Path, corpus: Corpus, config: RunConfig, threads: int) -> None:
+    def __init__(
+        self, directory: Path, corpus: Corpus, config: RunConfig, threads: int, work: str
+    ) -> None:
+        """`work`: the trainer's folder, in `directory`, or another trainer's."""
         self.directory, self.config, self.progress = directory, config, list[Message]()
         shape = DataShape(
             manifest_digest=corpus.manifest_digest,
@@ -74,7 +77,7 @@ class Hub:
         self.trainer = spawn_trainer(
             [
                 *("--socket", str(self.socket_path), "--data", str(corpus.directory)),
-                *("--config", str(directory / "run.json"), "--dir", str(directory / "work")),
+                *("--config", str(directory / "run.json"), "--dir", str(directory / work)),
                 *("--threads", str(threads)),
             ],
             directory / "trainer.log",
@@ -91,8 +94,9 @@ class Hub:
     def ask(self, **command: Any) -> Message:
         """Send a command; the answer, reports of progress kept aside."""
         write_message(self.sock, command)
-        while (message := self.read()).get("say") == "progress":
-            self.progress.append(message)
+        while (message := self.read()).get("say"):
+            if message["say"] == "progress":
+                self.progress.append(message)
         return message
 
     def train(self, block: int, **more: Any) -> Message:

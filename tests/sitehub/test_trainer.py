@@ -35,7 +35,7 @@ def load(hub: Hub, corpus: Corpus) -> dict[str, torch.Tensor]:
 
 def delta(hub: Hub, name: str) -> dict[str, torch.Tensor]:
     """What the trainer publishes now, lossless."""
-    answer = hub.ask(do="publish", path=name, codec="fp32", tag=name)
+    answer = hub.ask(do="publish", path=name, codec="fp32", tag=name, label=name)
     assert "error" not in answer
     return decode(hub.directory / "work" / name)
 
@@ -86,7 +86,7 @@ def test_own_delta_with_unit_rate_makes_theta_what_was_published(hub: Hub, corpu
     first = delta(hub, "first")
     assert any(value.any() for value in first.values())
     assert_zero(delta(hub, "again"))  # published is not given again
-    answer = hub.ask(do="apply", version=1, path="first")
+    answer = hub.ask(do="apply", progress=0.5, version=1, path="first")
     theta = {name: initial[name] - first[name] for name in initial}  # lr 1, no momentum
     assert answer["digest"] == digest(theta)
     # local was initial − delta = θ up to rounding, and P is θ: no progress is left to deliver.
@@ -101,7 +101,7 @@ def test_progress_after_publishing_survives_a_new_version(hub: Hub, corpus: Corp
     # Somebody else's version arrives instead of ours: twice our delta.
     doubled = {name: 2 * value for name, value in decode(hub.directory / "work" / "first").items()}
     encode(doubled, "fp32", hub.directory / "work" / "update")
-    twin_publish = hub.ask(do="apply", version=1, path="update")
+    twin_publish = hub.ask(do="apply", progress=0.5, version=1, path="update")
     assert "error" not in twin_publish
     kept = delta(hub, "second")
     assert any(value.abs().max() > 1e-4 for value in kept.values())
@@ -119,7 +119,7 @@ def test_refusal_keeps_undelivered_progress_and_drops_what_was_refused(
     second = delta(hub, "second")
     assert any(value.any() for value in second.values())
     # Now P = θ + second's progress; applying second at rate 1 must land exactly there.
-    hub.ask(do="apply", version=1, path="second")
+    hub.ask(do="apply", progress=0.5, version=1, path="second")
     assert_close(delta(hub, "rest"), {name: 0 * value for name, value in second.items()})
 
 
@@ -143,14 +143,14 @@ def test_discard_gives_up_undelivered_blocks_only(hub: Hub, corpus: Corpus) -> N
     hub.train(1)
     assert hub.ask(do="discard") == {"did": "discard"}
     assert_zero(delta(hub, "nothing"))
-    hub.ask(do="apply", version=1, path="first")
+    hub.ask(do="apply", progress=0.5, version=1, path="first")
     assert_close(delta(hub, "rest"), {name: 0 * value for name, value in first.items()})
 
 
 def test_publish_tells_size_and_norm(hub: Hub, corpus: Corpus) -> None:
     load(hub, corpus)
     hub.train(0)
-    answer = hub.ask(do="publish", path="d", codec="fp32", tag="t")
+    answer = hub.ask(do="publish", path="d", codec="fp32", tag="t", label="d")
     values = torch.cat([value.flatten() for value in decode(hub.directory / "work" / "d").values()])
     assert answer["norm"] == pytest.approx(float(values.double().norm()))
     assert answer["max_abs"] == float(values.abs().max())
@@ -165,7 +165,7 @@ def test_nonfinite_parameters_give_nonfinite_loss_and_no_delta(hub: Hub, corpus:
     save_parameters(parameters, path)
     hub.ask(do="load", version=0, path=str(path), kind="initial")
     assert not math.isfinite(hub.train(0)["loss"])
-    answer = hub.ask(do="publish", path="d", codec="fp32", tag=1)
+    answer = hub.ask(do="publish", path="d", codec="fp32", tag=1, label="d")
     assert "model.norm.weight" in answer["error"] and answer["did"] == "publish"
     assert not (hub.directory / "work" / "d").exists()
 
@@ -181,7 +181,7 @@ def test_snapshot_brings_momentum(start_hub: StartHub, corpus: Corpus) -> None:
     answer = hub.ask(do="load", version=4, path=str(hub.directory / "snapshot"), kind="snapshot")
     assert answer["digest"] == digest(theta)
     encode(zeros, "fp32", hub.directory / "work" / "update")
-    answer = hub.ask(do="apply", version=5, path="update")
+    answer = hub.ask(do="apply", progress=0.5, version=5, path="update")
     # m = 0.9·1 + 0, θ − 0.5·(0 + 0.9·m) in fp32, each product rounded on its own.
     decay, rate = torch.tensor(0.9), torch.tensor(0.5)
     expected = {name: value - rate * (decay * decay) for name, value in theta.items()}
@@ -191,9 +191,11 @@ def test_snapshot_brings_momentum(start_hub: StartHub, corpus: Corpus) -> None:
 def test_failed_command_is_one_line_and_changes_nothing(hub: Hub, corpus: Corpus) -> None:
     assert "load" in hub.train(0)["error"]
     load(hub, corpus)
-    missing = hub.ask(do="apply", version=1, path="no-such-file")
+    missing = hub.ask(do="apply", progress=0.5, version=1, path="no-such-file")
     assert missing["did"] == "apply" and "\n" not in missing["error"]
-    assert "at version 0" in hub.ask(do="apply", version=7, path="no-such-file")["error"]
+    assert (
+        "at version 0" in hub.ask(do="apply", progress=0.5, version=7, path="no-such-file")["error"]
+    )
     num_blocks = -(-corpus.num_sequences // 16)
     assert f"block {num_blocks}" in hub.train(num_blocks)["error"]
     assert_zero(delta(hub, "nothing"))

@@ -13,16 +13,18 @@ import sys
 from pathlib import Path
 
 from outer import codecs, tensorfile
+from outer.norms import Norms, measure
+from outer.pseudo_gradient import Progress
 from sitehub import preload
 from sitehub.replica import Replica
 
 POISON = "poison"
-_publish = Replica.publish
+_encode = Replica.encode
 
 
-def publish(self: Replica, path: Path, codec: str) -> codecs.Norms:
-    """As a trainer publishes; then the file is spoilt."""
-    norms = _publish(self, path, codec)
+def encode(self: Replica, label: str, progress: Progress, path: Path, codec: str) -> Norms:
+    """As a trainer encodes; then the file is spoilt."""
+    norms = _encode(self, label, progress, path, codec)
     poison = path.parent / POISON
     if not poison.exists():
         return norms
@@ -32,15 +34,15 @@ def publish(self: Replica, path: Path, codec: str) -> codecs.Norms:
     if how not in ("nan", "inf"):
         delta = {name: value * float(how) for name, value in delta.items()}
         codecs.encode(delta, codec, path)
-        return codecs.measure(codecs.decode(path))
+        return measure(codecs.decode(path))
     first = min(delta)
     delta[first].view(-1)[0] = float(how)
     dtype = {"fp32": "float", "bf16": "bfloat16"}[codec]
     stored = {f"values/{name}": getattr(value, dtype)() for name, value in delta.items()}
     tensorfile.write(stored, path, {"codec": codec, "format": codecs.FORMAT})
-    return codecs.Norms(float(how), float(how), False)
+    return Norms(float(how), float(how), False)
 
 
 if __name__ == "__main__":
-    Replica.publish = publish  # type: ignore[method-assign]
+    Replica.encode = encode  # type: ignore[method-assign]
     sys.exit(preload.main(sys.argv[1:]))

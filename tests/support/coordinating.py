@@ -39,6 +39,7 @@ from leases.view import View
 from outer import codecs
 from outer.coordinator import Coordinator
 from outer.merge import apply_update
+from outer.schedule import rule_at
 from outer.versions import OuterState, digest, save_parameters
 from outer.workshop import Workshop
 from tests.support.scenario import RUN, config, created, joining
@@ -64,7 +65,7 @@ class World:
         self.view = View(self.projection.db)
         self.num_coordinators = 0
 
-    async def found(self, num_sequences: int = 22) -> None:
+    async def found(self, num_sequences: int = 22, **changes: Any) -> None:
         """The run's first event, with real initial parameters."""
         parameters, path = tensors(0), self.folder / "initial"
         save_parameters(parameters, path)
@@ -74,6 +75,7 @@ class World:
             num_sequences,
             parameters_blob=blob.digest,
             parameters_digest=digest(parameters),
+            **changes,
         )
         await self.operator(event)
 
@@ -167,14 +169,8 @@ class Site:
             path = self.world.folder / f"{self.name}-update"
             path.unlink(missing_ok=True)
             await self.world.blobs.get(row.update_blob, path)
-            outer = self.world.config.outer
-            apply_update(
-                self.model.parameters,
-                self.model.momentum,
-                path,
-                lr=outer.lr,
-                momentum_coefficient=outer.momentum,
-            )
+            rule = rule_at(self.world.view, row.version, row.merged_tokens)
+            apply_update(self.model.parameters, self.model.momentum, path, rule)
             self.version = row.version
         if rows or again:
             held = digest(self.model.parameters)

@@ -96,3 +96,14 @@ class Desk:
         """Events of a type that it appended."""
         appends = [action for action in self.done if isinstance(action, Append)]
         return [event for one in appends for event in one.events if isinstance(event, kind)]
+
+
+def training(**fields: Any) -> Desk:
+    """A hub whose trainer is in its first block of three."""
+    desk = Desk(Scenario({"epochs": 9}, limits={"compile_s": 100.0}), **fields)
+    desk.come_in()
+    assert desk.run.open(a=3) == ""
+    assert desk.run.grant("a", 0, 1, 2) == ""
+    desk.turn()
+    assert desk.told[-1]["do"] == "train"
+    return desk

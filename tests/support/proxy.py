@@ -26,6 +26,10 @@ class Proxy:
         self.silence_s = 0.5
         self.num_seen = 0  # how often `counted` was in what clients sent
         self.counted = b""
+        self.num_bytes = 0  # that passed, both ways
+        self.num_up = 0  # of them from clients
+        self.cuts: list[int] = []  # at so many bytes every connection is cut, rising
+        self.num_cuts = 0
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,11 +57,20 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    def _count(self, data: bytes) -> None:
+        self.num_bytes += len(data)
+        if self.cuts and self.num_bytes >= self.cuts[0]:
+            self.cuts.pop(0)
+            self.num_cuts += 1
+            self.cut()
+
     async def _up(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event
     ) -> None:
         while data := await reader.read(1 << 16):
             self.num_seen += data.count(self.counted) if self.counted else 0
+            self.num_up += len(data)
+            self._count(data)
             hit = bool(self.watch) and self.watch in data and self.num_lost < self.num_losses
             if hit:
                 self.num_lost += 1
@@ -74,6 +87,7 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event
     ) -> None:
         while data := await reader.read(1 << 16):
+            self._count(data)
             if not muted.is_set():
                 writer.write(data)
                 await writer.drain()

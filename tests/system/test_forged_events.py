@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker.client import Outgoing
 from broker.connection import connect
-from broker.session import Outgoing
 from eventlog.codec import pack, unpack
 from eventlog.events import RunFinished
 from tests.support.fleet import Fleet

@@ -1,0 +1,110 @@
+"""The client of the broker, with less between a message and the socket.
+
+As it comes, it hands each message that arrives to a queue and to a task that waits on it, and each
+message that leaves to a queue and to the task that writes. A decision that waits for its own
+append pays for every such turn. So what is heard goes straight to its listener, and what is said
+straight to the socket while that takes it; where it does not, the client's own way is the bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats.aio.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
+
+    subject: str
+    reply: str
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def status(self) -> str:
+        return self.headers.get("Status", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish."""
+
+    subject: str
+    data: bytes = b""
+    headers: Mapping[str, str] | None = None
+    reply: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Ear:
+    """Stands where the client expects a future; `take` gets every message. Whatever it raises is
+    the listener's misfortune and not that of the connection."""
+
+    take: Callable[[Message], None]
+    failed: Callable[[Exception], None]
+
+    def hear(self, message: Message) -> None:
+        try:
+            self.take(message)
+        except Exception as error:
+            self.failed(error)
+
+
+class DirectClient(Client):
+    """Also bears what the client cannot parse: it would cut the connection at each message with
+    such a header or subject, and a stream that holds one could never be read again."""
+
+    _holds_back = False
+
+    async def send(self, *messages: Outgoing) -> None:
+        """Publish in order, written together. Raises what `publish` raises."""
+        self._holds_back = True
+        try:
+            for message in messages:
+                headers = dict(message.headers) if message.headers else None  # it changes them
+                await self.publish(message.subject, message.data, message.reply, headers)
+        finally:
+            self._holds_back = False
+            await self._flush_pending()
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        if self._holds_back and not force_flush:
+            return None
+        writer = getattr(self._transport, "_io_writer", None)  # a websocket has none
+        if writer is None or writer.transport.get_write_buffer_size():
+            return await super()._flush_pending(force_flush)
+        if force_flush or not self.is_connected:
+            return await super()._flush_pending(force_flush)
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        if pending:
+            writer.writelines(pending)
+        return None
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        ear = getattr(self._subs.get(sid), "_future", None)
+        if not isinstance(ear, Ear):
+            return await super()._process_msg(sid, subject, reply, data, headers)
+        known = (await self._process_headers(headers)) or {}
+        named = {str(getattr(key, "value", key)): str(value) for key, value in known.items()}
+        ear.hear(Message(_text(subject), _text(reply), named, bytes(data)))
+
+    async def _process_headers(self, headers: Any) -> Any:
+        try:
+            return await super()._process_headers(headers)
+        except Exception:
+            return None
+
+
+def _text(raw: bytes) -> str:
+    """Each byte that is no UTF-8 becomes U+FFFD, as where the server writes JSON."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return re.sub("[\udc80-\udcff]", "\ufffd", raw.decode(errors="surrogateescape"))

@@ -1,0 +1,184 @@
+"""The sites in `atoll bench round`: one process with their tensors, that does not train.
+
+    python -m ops.bench.round_site ORDER.json
+
+It does one order and prints what that took as one JSON object: "deliver" plays the sites one after
+the other, each from the initial parameters (progress, delta, upload); "apply" takes updates as one
+site does; "limit" times what no implementation can do without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from broker.connection import connect
+from broker.jetstream_blobs import JetStreamBlobs
+from eventlog.blobs import BlobStore
+from eventlog.config import RunConfig
+from ops.bench.resources import THREADS
+from ops.bench.shapes import count
+from outer.feedback import Feedback
+from outer.merge import apply_update
+from outer.norms import Norms
+from outer.pseudo_gradient import Anchor
+from outer.schedule import rule_of
+from outer.versions import load_parameters
+from sitehub import machine
+
+PROGRESS = 1e-3  # of a parameter, by inner steps that are not taken: normal, as large as AdamW's
+REPEATS = 3  # of what the limit is made of
+
+Answer = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    order = json.loads(Path(argv[0]).read_text())
+    machine.set_threads(THREADS)
+    answer = limit(order) if order["do"] == "limit" else asyncio.run(_with_blobs(order))
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({**answer, "peak_gb": peak_kb * 1024 / 1e9}))
+    return 0
+
+
+async def _with_blobs(order: Answer) -> Answer:
+    config = RunConfig.model_validate(order["config"])
+    folder = Path(order["folder"])
+    async with await connect(order["broker"], name="sites") as connection:
+        blobs = await JetStreamBlobs.open(connection, config.name)
+        initial = folder / "initial"
+        await blobs.get(order["initial"], initial)
+        site = _Site(config, folder, initial)
+        initial.unlink()
+        work = deliver if order["do"] == "deliver" else apply
+        answer: Answer = await work(site, blobs, folder, order)
+        await blobs.close()
+    return answer
+
+
+class _Site:
+    """What a trainer's replica of the model is made of: θ and m, the anchor, the local parameters,
+    and the residual of its codec."""
+
+    def __init__(self, config: RunConfig, folder: Path, initial: Path) -> None:
+        self.outer = config.outer
+        self.theta = load_parameters(initial)
+        self.momentum = {name: torch.zeros_like(value) for name, value in self.theta.items()}
+        self.local = {name: value.clone() for name, value in self.theta.items()}
+        self.anchor = Anchor(self.theta)
+        self.anchor.reserve(self.local)
+        shapes = {name: value.shape for name, value in self.theta.items()}
+        self.feedback = Feedback(folder / "feedback", shapes)
+
+    def move(self, seed: int) -> None:
+        """What inner steps would do to the local parameters, the same for the same seed."""
+        chance = torch.Generator().manual_seed(seed)
+        for value in self.local.values():
+            value.sub_(torch.randn(value.shape, generator=chance).mul_(PROGRESS))
+
+    def publish(self, label: str, path: Path) -> Norms:
+        """Cut the progress and encode it."""
+        progress = self.anchor.publish(self.local)
+        return self.feedback.encode(label, progress.items(), self.outer.delta_codec, path)
+
+    def apply(self, path: Path) -> str:
+        """Take an update's step and re-anchor."""
+        self.anchor.keep()
+        digest = apply_update(self.theta, self.momentum, path, rule_of(self.outer, 0.0))
+        self.anchor.rebase(self.local, self.theta)
+        return digest
+
+
+async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+    """Each site's delta, encoded and stored."""
+    deltas = []
+    for number in range(order["sites"]):
+        path = folder / f"delta-{number}"
+        site.move(number)
+        began = time.perf_counter()
+        norms = site.publish(str(number), path)
+        encoded = time.perf_counter()
+        blob = await blobs.put(path)
+        deltas.append(
+            {
+                "encode": encoded - began,
+                "upload": time.perf_counter() - encoded,
+                "blob": blob.digest,
+                "num_bytes": blob.num_bytes,
+                "norm": norms.norm,
+                "max_abs": norms.max_abs,
+            }
+        )
+        path.unlink()
+        site.feedback.settle(str(number), merged=True)  # the next one has a residual to begin with
+        site.anchor.restart(site.local, site.theta)
+    return {"deltas": deltas}
+
+
+async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+    """Each version in turn, from its update."""
+    versions = []
+    for number, update in enumerate(order["updates"], start=1):
+        path = folder / f"update-{number}"
+        began = time.perf_counter()
+        await blobs.get(update, path)
+        fetched = time.perf_counter()
+        digest = site.apply(path)
+        versions.append(
+            {
+                "download": fetched - began,
+                "apply": time.perf_counter() - fetched,
+                "digest": digest,
+            }
+        )
+        path.unlink()
+    return {"versions": versions}
+
+
+def limit(order: Answer) -> Answer:
+    """Seconds: to copy the path's bytes as files and hash them, to copy the fp32 model once in
+    memory, to hash it once. The last two by as many threads as the rest may use."""
+    files = [Path(order["folder"]) / name for name in ("bytes", "copy")]
+    with files[0].open("wb") as file:
+        for num_bytes in order["bytes"]:
+            file.write(torch.randint(256, (num_bytes,), dtype=torch.uint8).numpy().data)
+    num = count(order["model"])
+    source, target = torch.ones(num), torch.ones(num)
+
+    def through() -> None:
+        shutil.copyfile(*files)
+        with files[1].open("rb") as file:
+            hashlib.file_digest(file, "sha256")
+
+    shares = [share.numpy().data for share in source.chunk(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return {
+            "bytes": _timed(through),
+            "copy": _timed(lambda: target.copy_(source)),
+            "digest": _timed(lambda: list(pool.map(hashlib.sha256, shares))),
+        }
+
+
+def _timed(work: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return median(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

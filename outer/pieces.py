@@ -1,0 +1,57 @@
+"""Work on flat arrays in pieces that stay in a processor's cache, by as many threads as torch may
+use. A piece's result depends on the piece alone, so none depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outer.values import DEVICE_PIECE, PIECE
+
+_RUNS = 4  # a thread takes so many runs of pieces in turn: who is done first takes more
+Array = NDArray[np.float32]
+T = TypeVar("T")
+
+
+def flat(tensor: Tensor) -> Array:
+    """A contiguous fp32 tensor on the CPU as one row: the same memory."""
+    if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+        raise TypeError(f"a contiguous tensor of fp32 is needed, not {tensor.dtype}")
+    row: Array = tensor.detach().view(-1).numpy()
+    return row
+
+
+def over_pieces(
+    num_elements: int, work: Callable[[slice], T], device: torch.device | None = None
+) -> list[T]:
+    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises.
+    `device`: where the values are; on an accelerator pieces are larger, for one thread."""
+    on_cpu = device is None or device.type == "cpu"
+    size = PIECE if on_cpu else DEVICE_PIECE
+    pieces = [slice(i, min(i + size, num_elements)) for i in range(0, num_elements, size)]
+    num_threads = torch.get_num_threads()
+    if num_threads < 2 or len(pieces) < 2 or not on_cpu:
+        return [work(piece) for piece in pieces]
+    size = -(-len(pieces) // (_RUNS * num_threads))
+    runs = [pieces[i : i + size] for i in range(0, len(pieces), size)]
+    try:
+        done = _pool(os.getpid(), num_threads).map(lambda run: [work(one) for one in run], runs)
+        return [result for run in done for result in run]
+    finally:
+        torch.set_num_threads(num_threads)  # what one thread sets, the next to be started has too
+
+
+@lru_cache(maxsize=4)
+def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, which are kept: a new one begins with memory that is cold. What
+    torch does in them it does alone."""
+    return ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))

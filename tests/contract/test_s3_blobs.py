@@ -1,0 +1,104 @@
+"""The contract of blob stores, held by S3: obstore against moto's server, over real HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventlog.blobs import CHUNK_BYTES
+from eventlog.errors import BlobUnavailable
+from eventlog.s3_blobs import S3Blobs
+from tests.contract.blob_contract import BlobContract, Damage
+
+obstore = pytest.importorskip("obstore", reason="atoll[s3] is not installed")
+pytest.importorskip("moto", reason="atoll[dev] is not installed")
+pytest.importorskip("flask", reason="atoll[dev] is not installed")
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A server that speaks S3, on a free port of this machine, with one bucket."""
+    import urllib.request
+
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    request = urllib.request.Request(f"{url}/runs", method="PUT")
+    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/x")
+    urllib.request.urlopen(request).close()
+    yield url
+    server.stop()
+
+
+@pytest.fixture
+def url(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A prefix of its own, and the environment that leads to it."""
+    for key, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "not-for-the-log",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(key, value)
+    return f"s3://runs/test-{next(_numbers)}"
+
+
+@pytest.fixture
+def store(url: str) -> S3Blobs:
+    return S3Blobs(url)
+
+
+class TestS3Blobs(BlobContract):
+    @pytest.fixture
+    def damage(self, store: S3Blobs) -> Damage:
+        async def flip(digest: str) -> None:
+            path = f"chunks/{digest}/0"
+            body = bytearray((await obstore.get_async(store._store(), path)).bytes())
+            body[len(body) // 2] ^= 1
+            await obstore.put_async(store._store(), path, bytes(body))
+
+        return flip
+
+
+async def test_a_put_sends_only_the_chunks_that_are_missing(store: S3Blobs, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(random.Random(1).randbytes(6 * CHUNK_BYTES))
+    blob = await store.put(source)
+    times = await modified(store, blob.digest)
+    gone = [f"blobs/{blob.digest}", f"chunks/{blob.digest}/2"]
+    await obstore.delete_async(store._store(), gone)
+    assert await store.unfinished() == {blob.digest: 5}
+    assert not await store.has(blob.digest)
+    seen: list[int] = []
+    assert await store.put(source, lambda done, _: seen.append(done)) == blob
+    assert seen[0] == 6 * CHUNK_BYTES, "what is there counts from the start, and is not sent"
+    again = await modified(store, blob.digest)
+    assert [name for name in times if again[name] != times[name]] in ([], [gone[1]])
+    assert await store.unfinished() == {}
+
+
+async def modified(store: S3Blobs, digest: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    async for page in obstore.list(store._store(), prefix=f"chunks/{digest}"):
+        found |= {str(one["path"]): one["last_modified"] for one in page}
+    return found
+
+
+async def test_a_store_that_is_away_is_named_without_its_credentials(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    (tmp_path / "source").write_bytes(b"abc")
+    with pytest.raises(BlobUnavailable, match=f"{url} cannot be reached") as caught:
+        await S3Blobs(url, patience_s=0.3).put(tmp_path / "source")
+    assert "not-for-the-log" not in str(caught.value)
+    assert "somebody" not in str(caught.value)
