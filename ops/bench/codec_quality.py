@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ops.bench.measure import Measure, Progress, Report, at_most, measured
+from ops.bench.measure import Progress, Report, at_most, measured
 
 NUM_SITES = 3
 SEEDS = (1, 2, 3)
@@ -85,9 +85,7 @@ def run(quick: bool, progress: Progress) -> Report:
     return report(rows, rounds)
 
 
-def study(
-    seeds: Sequence[int], rounds: int, progress: Progress, budget_s: float
-) -> Iterator[Row]:
+def study(seeds: Sequence[int], rounds: int, progress: Progress, budget_s: float) -> Iterator[Row]:
     """Rows of whole seeds, each seed's as soon as all of its arms have ended; no seed is begun that
     would not end within the budget."""
     began, num_done = time.monotonic(), 0
@@ -205,6 +203,3 @@ def _build(data: Path) -> None:
 def as_line(row: Row) -> str:
     """A row as it is recorded."""
     return json.dumps(asdict(row), sort_keys=True)
-
-
-__all__ = ["ARMS", "Arm", "Measure", "Row", "as_line", "interval", "report", "run", "study"]

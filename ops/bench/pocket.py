@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
+from transformers import PreTrainedModel
 
 from eventlog.config import RunConfig
 from leases.blocks import BlockIndex, weights
-from leases.progress import share_done
+from leases.progress import share_done, share_merged
 from outer.merge import take_step
+from outer.schedule import rule_of
 from outer.versions import OuterState, save_parameters
 from sitehub.corpus import Corpus
 from sitehub.founding import data_shape
@@ -70,7 +71,8 @@ class PocketRun:
         self._state = OuterState.initial(initial)
         self._merged_tokens = [0]  # by version
         save_parameters(initial, folder / "initial")
-        self._sites = [Site(f"site-{number}", self._replica()) for number in range(num_sites)]
+        names = [f"site-{number}" for number in range(num_sites)]
+        self._sites = [Site(name, self._replica(name)) for name in names]
 
     def play(self, on_round: Callable[[int], None] = lambda _: None) -> Played:
         """All rounds; the held-out loss of the last version."""
@@ -94,14 +96,16 @@ class PocketRun:
             yield from (self._index.at(epoch, place) for place in range(self._index.num_blocks))
             epoch += 1
 
-    def _model(self) -> torch.nn.Module:
+    def _model(self) -> PreTrainedModel:
         corpus, config = self._corpus, self._config
         return build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
 
-    def _replica(self) -> Replica:
+    def _replica(self, name: str) -> Replica:
         config, model = self._config, self._model()
         loop = InnerLoop(model, self._corpus, config.inner, config.data.block_sequences)
-        replica = Replica(model, self._corpus, config.outer, loop)
+        replica = Replica(
+            model, self._corpus, config.outer, loop, self._folder / f"residual-{name}"
+        )
         replica.load(0, self._folder / "initial", "initial")
         return replica
 
@@ -125,7 +129,8 @@ class PocketRun:
         """Train what is left of the quota, and cut; the delta's file and tokens."""
         self._train(site, self._config.blocks_per_round - len(site.blocks))
         path = self._folder / f"{site.name}-{number}"
-        site.replica.encode(site.replica.cut(), path, self._config.outer.delta_codec)
+        codec = self._config.outer.delta_codec
+        site.replica.encode(path.name, site.replica.cut(), path, codec)
         tokens = sum(map(self._index.tokens, site.blocks))
         site.blocks = []
         return path, tokens
@@ -133,20 +138,26 @@ class PocketRun:
     def _merge(self, deltas: Sequence[tuple[Path, int]]) -> Path:
         outer, update = self._config.outer, self._folder / "update"
         tokens = [count for _, count in deltas]
-        self._state = take_step(
+        self._merged_tokens.append(self._merged_tokens[-1] + sum(tokens))
+        self._state, _ = take_step(
             self._state,
             [(path, weight) for (path, _), weight in zip(deltas, weights(tokens), strict=True)],
-            lr=outer.lr,
-            momentum=outer.momentum,
+            rule=rule_of(outer, self._progress_merged()),
             codec=outer.update_codec,
             update_path=update,
         )
-        self._merged_tokens.append(self._merged_tokens[-1] + sum(tokens))
+        for site, (path, _) in zip(self._sites, deltas, strict=True):
+            if path.name in site.replica.feedback.pending:
+                site.replica.settle(path.name, merged=True)
         return update
+
+    def _progress_merged(self) -> float:
+        version = len(self._merged_tokens) - 1
+        return share_merged(self._config, self._index, version, self._merged_tokens[-1])
 
     def _hand_out(self, update: Path, *, last: bool) -> None:
         for site in self._sites:
             if not last:
                 self._train(site, self._delay)
-            site.replica.step(self._state.version, update)
+            site.replica.step(self._state.version, update, self._progress_merged())
             site.replica.fold(self._state.version)
