@@ -10,8 +10,9 @@ the shape. Reading gives canonical fp32: bits that depend on the file's bytes al
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +27,7 @@ from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS
 from outer.pieces import over_pieces
 from outer.tensorfile import TensorFileInvalid
-from outer.values import PIECE, OutOfRange
+from outer.values import OutOfRange
 
 __all__ = [
     "CODECS",
@@ -171,17 +172,6 @@ class Opened(AbstractContextManager["Opened"]):
         except ValueError as error:
             raise DeltaInvalid("form", f"{self.path.name} has a bad {name!r}: {error}") from error
 
-    def pieces(self) -> Iterator[tuple[str, Tensor]]:
-        """All there is, in order: the name of a tensor with one of its pieces, whose memory the
-        next one takes. Raises DeltaInvalid ("form", "blob")."""
-        memory = torch.empty(PIECE)
-        for name, shape in self.shapes.items():
-            num_elements = math.prod(shape)
-            for start in range(0, num_elements, PIECE):
-                piece = memory[: num_elements - start]
-                self.piece(name, start, piece)
-                yield name, piece
-
 
 def encode(tensors: Mapping[str, Tensor], codec: str, path: Path) -> None:
     """Write fp32 tensors that are all at hand (see `Writer`).
@@ -216,8 +206,14 @@ def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norm
         if file.codec != codec:
             what = f"{path.name} is encoded as {file.codec}, it was said to be {codec}"
             raise DeltaInvalid("form", what)
-        for name, piece in file.pieces():
-            meter.add(piece)
-            if not meter.finite:
+        for name, shape in file.shapes.items():
+            measure_piece = partial(_measure_piece, file, name, meter)
+            if not all(over_pieces(math.prod(shape), measure_piece)):
                 raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
     return meter.norms()
+
+
+def _measure_piece(file: Opened, name: str, meter: NormsMeter, piece: slice) -> bool:
+    values = torch.empty(piece.stop - piece.start)
+    file.piece(name, piece.start, values)
+    return meter.add(values)

@@ -25,6 +25,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,8 +34,8 @@ from torch import Tensor
 from outer import codecs, tensorfile
 from outer.norms import Norms, NormsMeter
 from outer.packing import CODECS
+from outer.pieces import over_pieces
 from outer.tensorfile import Entry, Reader, TensorFileInvalid
-from outer.values import pieces
 
 _STATE = "feedback.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -81,8 +82,8 @@ class Feedback:
         the norms of what a reader will decode.
 
         Tensors come by name, in any order, on any device; they are used up: their memory is
-        written over. In memory are one of them and a few pieces. Raises NonFinite, OSError; then
-        nothing has changed.
+        written over. In memory are one of them and a few pieces, which all threads share out.
+        Raises NonFinite, OSError; then nothing has changed.
         """
         if label in self.pending:
             raise ValueError(f"delta {label!r} is pending already")
@@ -95,16 +96,9 @@ class Feedback:
             for name, tensor in tensors:
                 if tuple(tensor.shape) != self._shapes[name]:
                     raise ValueError(f"{name!r} is {list(tensor.shape)}, not {self._shapes[name]}")
-                start = 0
-                for piece in pieces(tensor):
-                    if residual is not None:
-                        piece.add_(residual.some(name, start, len(piece)).to(piece.device))
-                    decoded = torch.empty(len(piece))
-                    file.add_piece(name, start, piece, decoded)
-                    meter.add(decoded)
-                    if rest is not None:
-                        rest.put(name, piece.cpu().sub_(decoded), start)
-                    start += len(piece)
+                row = tensor.detach().reshape(-1)
+                work = partial(_encode_piece, name, row, residual, file, meter, rest)
+                over_pieces(row.numel(), work, row.device)
         if left or (alone and self._residual):
             pending = [*self._pending, _Pending(label, left, adds=not alone)]
             self._save(self._residual, pending)
@@ -207,6 +201,25 @@ class Feedback:
         for path in self._folder.iterdir():
             if path.name not in named:
                 path.unlink(missing_ok=True)
+
+
+def _encode_piece(
+    name: str,
+    row: Tensor,
+    residual: Reader | None,
+    file: codecs.Writer,
+    meter: NormsMeter,
+    rest: tensorfile.Writer | None,
+    piece: slice,
+) -> None:
+    values, start = row[piece], piece.start
+    if residual is not None:
+        values.add_(residual.some(name, start, len(values)).to(values.device))
+    decoded = torch.empty(len(values))
+    file.add_piece(name, start, values, decoded)
+    meter.add(decoded)
+    if rest is not None:
+        rest.put(name, values.cpu().sub_(decoded), start)
 
 
 def _boot() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,34 +27,41 @@ class Norms:
 
 
 class NormsMeter:
-    """The norms of tensors (fp32, any device) that come one by one, in any order."""
+    """The norms of tensors (fp32, any device) that come one by one, in any order, by any thread."""
 
     def __init__(self) -> None:
         self._squares: list[float] = []
-        self._peak = 0.0
-        self._buffer = np.empty(_PIECE)
-        self.finite = True
+        self._peaks: list[float] = []
+        self._local = threading.local()
 
-    def add(self, tensor: Tensor) -> None:
-        """One tensor more. A sum over pieces is exact but for one rounding (`math.fsum`), so only
-        the order within a piece matters, and that is ours."""
+    def add(self, tensor: Tensor) -> bool:
+        """One tensor more; whether all of it is finite. A sum over pieces is exact but for one
+        rounding (`math.fsum`), so only the order within a piece matters, and that is ours."""
         peak = max_abs(tensor)
+        self._peaks.append(peak)
         if not math.isfinite(peak):
-            self._peak = math.nan if math.isnan(peak + self._peak) else math.inf
-            self.finite = False
-        elif self.finite:
-            self._peak = max(self._peak, peak)
-            row = tensor.detach().reshape(-1).cpu().numpy()
-            for start in range(0, len(row), _PIECE):
-                squares = self._buffer[: len(row) - start]
-                np.copyto(squares, row[start : start + _PIECE])
-                self._squares.append(_sum(np.multiply(squares, squares, out=squares)))
+            return False
+        row = tensor.detach().reshape(-1).cpu().numpy()
+        for start in range(0, len(row), _PIECE):
+            squares = self._buffer()[: len(row) - start]
+            np.copyto(squares, row[start : start + _PIECE])
+            self._squares.append(_sum(np.multiply(squares, squares, out=squares)))
+        return True
 
     def norms(self) -> Norms:
         """Of all that came."""
-        if not self.finite:
-            return Norms(self._peak, self._peak, False)
-        return Norms(math.sqrt(math.fsum(self._squares)), self._peak, True)
+        odd = [peak for peak in self._peaks if not math.isfinite(peak)]
+        if odd:
+            worst = math.nan if any(map(math.isnan, odd)) else math.inf
+            return Norms(worst, worst, False)
+        return Norms(math.sqrt(math.fsum(self._squares)), max(self._peaks, default=0.0), True)
+
+    def _buffer(self) -> NDArray[np.float64]:
+        """Of this thread: memory that is there already."""
+        if not hasattr(self._local, "buffer"):
+            self._local.buffer = np.empty(_PIECE)
+        buffer: NDArray[np.float64] = self._local.buffer
+        return buffer
 
 
 def measure(tensors: Mapping[str, Tensor]) -> Norms:

@@ -13,6 +13,7 @@ from eventlog.events import (
     VersionApplied,
 )
 from tests.support.fleet import Fleet
+from tests.support.tap import Published, Trap, tapped
 from tests.support.watched import History
 
 LEASE_S = 4.0
@@ -43,16 +44,29 @@ async def test_with_all_sites_killed_nothing_is_written_until_one_comes(fleet: F
 async def test_who_comes_in_mid_round_starts_from_the_newest_version_and_contributes(
     fleet: Fleet,
 ) -> None:
+    said: list[str] = []  # what the late site asks of the store, and which events it writes
+
+    def note(message: Published) -> bool:
+        said.append(str(message.event.get("type", message.subject)))
+        return False
+
     fleet.coordinate()
     fleet.site("alpha")
     await fleet.until(_behind_a_snapshot, "a round on a version behind a snapshot", 60)
-    with fleet.trainer_stopped("alpha"):  # so that the round stays open until somebody comes
-        fleet.site("late")
-        await fleet.until(lambda log: log.of(BlockStarted, "site.late"), "its first block")
-        log = fleet.history
-        at, share = next((at, one) for at, one in log.of(LeaseGranted) if one.site == "late")
-        assert share.quota is not None, "it got no share of the open round"
-        assert 1 <= share.quota <= 8  # of the eight blocks that a whole round has
+    async with tapped(fleet.url) as tap:
+        with fleet.trainer_stopped("alpha"):  # so that the round stays open until somebody comes
+            tap.set(Trap(note, "seen"))
+            fleet.routes["late"] = tap.url
+            fleet.site("late")
+            await fleet.until(lambda log: log.of(BlockStarted, "site.late"), "its first block")
+        await _both_contribute(fleet, said)
+
+
+async def _both_contribute(fleet: Fleet, said: list[str]) -> None:
+    log = fleet.history
+    at, share = next((at, one) for at, one in log.of(LeaseGranted) if one.site == "late")
+    assert share.quota is not None, "it got no share of the open round"
+    assert 1 <= share.quota <= 8  # of the eight blocks that a whole round has
     await fleet.until(lambda log: "late" in {cut.site for _, cut in log.merged()}, "its part", 60)
     await fleet.until(
         lambda log: {"late", "alpha"} <= {cut.site for _, cut in log.merged(after=at)}, "both", 60
@@ -63,10 +77,11 @@ async def test_who_comes_in_mid_round_starts_from_the_newest_version_and_contrib
     commits = [one for committed, one in log.of(RoundCommitted) if committed < when]
     assert first.parameters_digest == commits[-1].parameters_digest
     snapshot = [one for saved, one in log.of(SnapshotSaved) if saved < when][-1]
-    fetched = {path.name for path in (fleet.site_home("late") / "work").iterdir()}
+    asked = " ".join(said[: said.index(VersionApplied.type)])
     updates = [one.update_blob for one in commits if one.version > snapshot.version]
-    assert updates and {snapshot.blob, *updates} <= fetched
-    assert not {one.update_blob for one in commits if one.version <= snapshot.version} & fetched
+    assert updates and all(blob in asked for blob in (snapshot.blob, *updates))
+    older = [one.update_blob for one in commits if one.version <= snapshot.version]
+    assert not any(blob in asked for blob in older)
     found = await fleet.audit()
     assert found["versions"] == log.view.run().version
 
