@@ -19,6 +19,7 @@ BENCHES: dict[str, str] = {
     "blob": "ops.bench.blob",
     "churn": "ops.bench.churn",
     "codec": "ops.bench.codec",
+    "codec-quality": "ops.bench.codec_quality",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "overhead": "ops.bench.overhead",
@@ -55,6 +56,7 @@ def bench(
     blob      how fast a blob comes into a real broker and out of it, near and 100 ms away
     churn     what a decision costs at 1,000 sites, beside its cost at 3
     codec     what encoding and decoding a model costs, beside a copy of it
+    codec-quality  what few bits, and overlap, cost in held-out loss
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     overhead  what share of the wall time an exchange costs at H inner steps a round
