@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 
-
 DELIVERED = b"$JS.ACK."  # begins the reply subject of what a consumer delivers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from eventlog.events import Token
 from leases.rows import Round
@@ -161,10 +161,10 @@ def load(
             for delta in open_deltas
             if round_ and delta.seq > round_.seq and delta.state != "void"
         )
-        *known, leased, training, trained, _, stolen, _ = row
+        leased, training, trained, _, stolen, _ = row[-6:]
         granted = leased + training + trained + in_round
         rest = (leased, training, trained, open_deltas, quota, stolen or 0, granted)
-        found[seq] = Standing(*known, *rest)
+        found[seq] = Standing(*[*row[:-6], *rest])
     return found, quotas
 
 
