@@ -11,8 +11,8 @@ from eventlog.dir_blobs import DirBlobs
 from eventlog.events import BlobsReleased, Event, RunCreated
 from leases.audit import Audit
 from outer import codecs, verify
-from outer.arithmetic import self_test
-from outer.verify import ArithmeticDiffers, Deep, deep
+from outer.arithmetic import ArithmeticDiffers, self_test
+from outer.verify import Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop
 from tests.leases.stories import records
