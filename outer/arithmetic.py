@@ -66,7 +66,7 @@ def check_ours(theirs: Mapping[str, str], otherwise: str, work: str) -> None:
     name = first_difference(_ours(), theirs, OPERATIONS)
     if name is not None:
         raise ArithmeticDiffers(
-            f"canonical arithmetic here differs from the run's, first in {name!r}: {otherwise}; "
+            f"the canonical arithmetic differs from the run's, first in {name!r}: {otherwise}; "
             f"{work} on the kind of machine, and with the version of atoll, that created the run"
         )
 
