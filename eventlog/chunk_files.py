@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,18 +35,24 @@ class Meta:
         """The blob's digest."""
         return combine(self.chunks, self.num_bytes)
 
+    def length(self, index: int) -> int:
+        """Bytes of a chunk: all have CHUNK_BYTES but the last."""
+        return min(CHUNK_BYTES, self.num_bytes - index * CHUNK_BYTES)
+
     def encode(self) -> bytes:
         return pack({"num_bytes": self.num_bytes, "chunks": b"".join(self.chunks)})
 
     @classmethod
     def decode(cls, data: bytes, digest: str) -> Meta:
-        """Raises BlobDamaged where it is not the meta of the blob `digest`."""
-        with contextlib.suppress(EventInvalid, KeyError, TypeError):
+        """Raises BlobDamaged where it is not the meta of the blob `digest`, or says a length that
+        its chunks cannot have: whoever may store blobs may have stored anything."""
+        with contextlib.suppress(EventInvalid, KeyError, TypeError, struct.error):
             wire = unpack(data)
             num_bytes, joined = wire["num_bytes"], wire["chunks"]
             starts = range(0, len(joined), _DIGEST_BYTES)
             meta = cls(num_bytes, tuple(joined[at : at + _DIGEST_BYTES] for at in starts))
-            if meta.digest == digest:
+            fits = len(joined) == -(-num_bytes // CHUNK_BYTES) * _DIGEST_BYTES
+            if fits and meta.digest == digest:
                 return meta
         raise BlobDamaged(f"blob {digest}: its list of chunks is damaged; restore it")
 

@@ -145,13 +145,16 @@ class ChunkedBlobs(ABC):
         report = _Report(progress, meta.num_bytes, missing)
 
         async def receive(index: int) -> int:
-            await self._paid(min(CHUNK_BYTES, meta.num_bytes - index * CHUNK_BYTES))
+            await self._paid(meta.length(index))
             began = time.monotonic()
             chunk = await self._read(digest, str(index), index)
             if chunk is None:
                 raise BlobDamaged(f"blob {digest}: chunk {index} is gone; restore the blob")
             self._window.answered(time.monotonic() - began)
-            if not await asyncio.to_thread(part.write, chunk, index, meta.chunks[index]):
+            whole = len(chunk) == meta.length(index)  # a longer one would run into the next
+            if not (
+                whole and await asyncio.to_thread(part.write, chunk, index, meta.chunks[index])
+            ):
                 raise BlobDamaged(f"blob {digest}: chunk {index} is damaged; restore the blob")
             return len(chunk)
 

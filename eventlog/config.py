@@ -99,6 +99,11 @@ class Outer(Section):
                 'optimizer = "average" is lr = 1, momentum = 0, warmup = 0 and a constant schedule '
                 'by definition; leave them out, or give optimizer = "nesterov"'
             )
+        if self.overlap == "delayed" and not self.max_staleness:
+            raise ValueError(
+                'overlap = "delayed" with max_staleness = 0: a site that leaves delivers beside a '
+                "delta that is not merged yet, and would lose that work; give max_staleness = 1"
+            )
         if (self.schedule == "constant") != (self.final_lr == 1.0):
             raise ValueError(
                 f'schedule = "{self.schedule}" with final_lr = {self.final_lr:g}: "linear" and '

@@ -113,6 +113,11 @@ class Audit:
         return entry, voids[0]
 
     @property
+    def position(self) -> int:
+        """The last sequence that was fed."""
+        return self._projection.position.sequence
+
+    @property
     def anchored_through(self) -> int:
         """The largest sequence that a later event attests (`leases.anchors`)."""
         return int(self._value("SELECT through FROM audit_anchor"))

@@ -18,6 +18,7 @@ from eventlog.log import EventLog
 from eventlog.scanner import Placed, Scanner, open_file
 from leases.audit import Audit
 from leases.life import Life
+from ops.logfile import last_release
 
 if TYPE_CHECKING:
     from outer.verify import Deep
@@ -60,15 +61,25 @@ def audited_file(path: Path, life: Life | None, progress: Progress) -> Iterator[
 
 
 async def feed_run(audit: Audit, log: EventLog, progress: Progress) -> None:
-    """Audit a run's log as it stands now. Raises LogUnavailable."""
+    """Audit a run's log as it stands now, from where the audit is. Raises LogUnavailable."""
     last = await log.last_sequence()
     try:
-        async for records in to_end(log):
+        async for records in to_end(log, audit.position):
             audit.feed(records)
             progress(min(records[-1].sequence, last), last)
             await asyncio.sleep(0)
     except LogDamaged as error:
         audit.damage(error)
+
+
+async def deep_run(audit: Audit, log: EventLog, blobs: BlobStore, progress: Progress) -> Deep:
+    """Recompute the versions of a run, which may go on meanwhile: where one cannot be had, and the
+    log has released blobs since it was read, it is read on and begun again. Raises as `deep`."""
+    while True:
+        found = await deep(audit, blobs, progress)
+        if found.ok or audit.damaged or await last_release(log, audit.position) is None:
+            return found
+        await feed_run(audit, log, progress)
 
 
 async def deep_file(audit: Audit, path: Path, progress: Progress) -> Deep:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError
 
+# fields whose text is not shown again, for it may hold what is nobody's business; and their form
+_PRIVATE = {"blobs": 'write "broker" or "s3://bucket/prefix", and credentials nowhere in it'}
+
 
 class ConfigInvalid(AtollError):
     """A configuration that cannot be used: one line per problem, each naming file and key."""
@@ -71,6 +74,7 @@ def _problems(path: Path, error: ValidationError) -> Iterable[str]:
             what = "missing"
         elif problem["type"] == "string_pattern_mismatch":
             what = f"lower-case letters, digits and hyphens only, not {problem['input']!r}"
+            what = _PRIVATE.get(keys[-1], what)
         elif keys and not isinstance(problem["input"], dict):
             what = f"{what[0].lower()}{what[1:]}, not {problem['input']!r}"
         yield ": ".join(part for part in (str(path), ".".join(keys), what) if part)

@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 
 from eventlog.blobs import BlobStore
 from eventlog.chain import Record
+from eventlog.codec import decode
 from eventlog.errors import AtollError, BlobMissing, LogDamaged
+from eventlog.events import COORDINATOR, BlobsReleased
 from eventlog.export import ExportSummary, extract_blobs, read_export, to_end, write_export
 from eventlog.log import EventLog
 from eventlog.scanner import Scanner, open_file
@@ -52,13 +54,30 @@ def verify(path: Path) -> Verdict:
 async def export(log: EventLog, blobs: BlobStore | None, target: Path) -> ExportSummary:
     """Write the log as it stands now to `target`, with all of `blobs` where given.
 
-    Raises as `write_export`, and what the log and the store raise when they cannot be reached.
+    A run that goes on may release blobs while others are fetched; then that is exported too, with
+    what was stored until then, so that the file lacks nothing it does not say is released. Raises
+    as `write_export`, and what the log and the store raise when they cannot be reached.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     last = await log.last_sequence()  # first: blobs are visible before the events that name them
     with TemporaryDirectory(prefix=".blobs-", dir=target.parent) as folder:
-        held = await _fetched(blobs, Path(folder)) if blobs else []
-        return await write_export(log.run, _through(log, last), target, held)
+        held: dict[str, Path] = {}
+        while blobs is not None:
+            await _fetch_more(blobs, Path(folder), held)
+            if (release := await last_release(log, last)) is None:
+                break
+            last = release
+        return await write_export(log.run, _through(log, last), target, sorted(held.items()))
+
+
+async def last_release(log: EventLog, after: int) -> int | None:
+    """The sequence of the last event behind another that released blobs."""
+    found = None
+    async for records in to_end(log, after, [COORDINATOR]):
+        for record in records:
+            if isinstance(decode(record).event, BlobsReleased):
+                found = record.sequence
+    return found
 
 
 def import_file(path: Path, folder: Path) -> Path:
@@ -103,10 +122,8 @@ async def _through(log: EventLog, last: int) -> AsyncIterator[list[Record]]:
             return
 
 
-async def _fetched(blobs: BlobStore, folder: Path) -> list[tuple[str, Path]]:
-    held = []
-    for digest in await blobs.digests():
-        with suppress(BlobMissing):  # released meanwhile: by an event behind what is exported
+async def _fetch_more(blobs: BlobStore, folder: Path, held: dict[str, Path]) -> None:
+    for digest in set(await blobs.digests()) - held.keys():
+        with suppress(BlobMissing):  # it is released just now
             await blobs.get(digest, folder / digest)
-            held.append((digest, folder / digest))
-    return held
+            held[digest] = folder / digest

@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from eventlog.errors import AtollError
 from outer.digests import digest
 from outer.merge import accumulate
 from outer.nesterov import Rule, carry, step
@@ -35,6 +37,10 @@ _NUM_DECODED = 1 << 16  # elements of each codec with scales
 _LR, _MU = 0.7, 0.9
 
 
+class ArithmeticDiffers(AtollError):
+    """This machine, with this version of atoll, computes otherwise than the run does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """What the self-test found: a digest (hex) per operation, in order, and one of all."""
@@ -52,6 +58,23 @@ def self_test() -> Arithmetic:
     results = {name: digest(_RUN[name]()) for name in OPERATIONS}
     lines = "".join(f"{name}:{results[name]}\n" for name in OPERATIONS)
     return Arithmetic(results, hashlib.sha256(lines.encode()).hexdigest())
+
+
+def check_ours(theirs: Mapping[str, str], otherwise: str, work: str) -> None:
+    """Raises ArithmeticDiffers where a canonical operation gives other bits here than in the run.
+    `otherwise`: what would come of it; `work`: what is to be done elsewhere."""
+    name = first_difference(_ours(), theirs, OPERATIONS)
+    if name is not None:
+        raise ArithmeticDiffers(
+            f"the canonical arithmetic differs from the run's, first in {name!r}: {otherwise}; "
+            f"{work} on the kind of machine, and with the version of atoll, that created the run"
+        )
+
+
+@cache
+def _ours() -> dict[str, str]:
+    """It stays the same as long as this process lives."""
+    return self_test().operations
 
 
 def first_difference(

@@ -131,7 +131,8 @@ class Opened(AbstractContextManager["Opened"]):
         self.path = path
         with ExitStack() as stack:
             try:
-                self._reader = stack.enter_context(tensorfile.reading(path))
+                most = None if reference is None else deltahead.max_bytes(reference)
+                self._reader = stack.enter_context(tensorfile.reading(path, most))
             except TensorFileInvalid as error:
                 raise DeltaInvalid("blob", str(error)) from error
             self.codec = deltahead.codec_of(self._reader)

@@ -32,6 +32,7 @@ from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
 from leases.states import is_void
 from leases.view import View
+from outer.arithmetic import check_ours
 from outer.duties import Duties
 from outer.jobs import RETRY_S, Jobs
 from outer.rounds import decide
@@ -62,6 +63,7 @@ class Coordinator:
     _next_tick: float = 0.0
     _standby: Standby = field(default_factory=Standby)
     _caught_up: bool = False
+    _is_checked: bool = False  # our arithmetic, against the run's
     _writer: Writer = field(init=False)
     _view: View = field(init=False)
     _feed: Feed = field(init=False)
@@ -75,7 +77,9 @@ class Coordinator:
         self._duties = Duties(self.projection, self._view, self.workshop, self._jobs, self.say)
 
     async def run(self) -> None:
-        """Coordinate until the run has finished. Raises LogDamaged (R19) and VersionDiffers."""
+        """Coordinate until the run has finished. Raises LogDamaged (R19), VersionDiffers and
+        ArithmeticDiffers: the last before anything is claimed."""
+        self.workshop.sweep()
         await self.projection.check(self.log)
         end = await self.log.last_sequence()
         try:
@@ -97,6 +101,10 @@ class Coordinator:
             return
         if self._view.run().read_only:
             raise AtollError(f"this atoll is too old for the run: {self._view.run().read_only}")
+        if not self._is_checked:
+            otherwise = "no site could follow the versions it would commit"
+            check_ours(self._view.arithmetic(), otherwise, "coordinate")
+            self._is_checked = True
         if self._term is None:
             await self._stand_by()
         if self._term is not None:  # also at once after our claim: what is owed waits no tick

@@ -13,6 +13,7 @@ from outer.tensorfile import Entry, Header, Reader, dtype_name
 
 FORMAT = 1
 MAX_ELEMENTS = 1 << 48  # of a tensor that a file can speak of
+_MAX_DIMENSIONS = 64
 
 InvalidCode = Literal["blob", "form", "nonfinite"]
 Shapes = Mapping[str, Sequence[int]]
@@ -42,6 +43,12 @@ def head(codec: str, shapes: Shapes) -> tuple[Header, dict[str, Entry]]:
             stored = tuple(shape) if method.elementwise else (length,)
             entries[f"{part}/{name}"] = Entry(method.parts[part], stored)
     return header, entries
+
+
+def max_bytes(reference: Mapping[str, Any]) -> int:
+    """Of the head of any delta of this form, with room to spare. To read a head takes many times
+    its memory, so whoever sends a longer one is not heard out."""
+    return 4096 + sum(1024 + 16 * len(name) for name in reference)
 
 
 def codec_of(reader: Reader) -> str:
@@ -80,7 +87,8 @@ def shapes_of(reader: Reader, codec: Codec) -> dict[str, tuple[int, ...]]:
             raise DeltaInvalid("form", f"{file} lacks {min(lacking)} of {name!r}")
     if codec.elementwise:
         (part,) = codec.parts
-        return {name: reader.shape(f"{part}/{name}") for name in sorted(names)}
+        found = ((name, list(reader.shape(f"{part}/{name}"))) for name in sorted(names))
+        return {name: _shape(file, name, shape) for name, shape in found}
     said = (reader.header or {}).get("shapes")
     if not isinstance(said, dict) or said.keys() != names.keys():
         raise DeltaInvalid("form", f"{file} does not say the shape of each of its tensors")
@@ -95,8 +103,9 @@ def shapes_of(reader: Reader, codec: Codec) -> dict[str, tuple[int, ...]]:
 
 def _shape(file: str, name: str, said: object) -> tuple[int, ...]:
     sizes: list[Any] = said if isinstance(said, list) else [None]
-    whole = all(type(size) is int and size >= 0 for size in sizes)
-    if whole and math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENTS:
+    fit = all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in sizes)
+    few = fit and len(sizes) <= _MAX_DIMENSIONS  # so their product is soon known
+    if few and math.prod(max(size, 1) for size in sizes) <= MAX_ELEMENTS:
         return tuple(sizes)
     raise DeltaInvalid("form", f"{file} says {said!r} for the shape of {name!r}")
 

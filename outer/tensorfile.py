@@ -200,9 +200,13 @@ class Reader:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Reader]:
+def reading(path: Path, max_head_bytes: int | None = None) -> Iterator[Reader]:
     """Open a tensor file, whose length is that which its head says. Raises TensorFileInvalid where
-    it is torn or something else, and OSError where there is no file."""
+    it is torn or something else, its head longer than `max_head_bytes` included, and OSError where
+    there is no file."""
+    if max_head_bytes is not None and (found := _head_bytes(path)) > max_head_bytes:
+        what = f"says that its head has {found} bytes, at most {max_head_bytes} are read"
+        raise TensorFileInvalid(f"{path.name} is torn or no tensor file of this form: it {what}")
     try:
         with _open(path, framework="pt") as file:
             descriptor = os.open(path, os.O_RDONLY)
@@ -211,7 +215,18 @@ def reading(path: Path) -> Iterator[Reader]:
             finally:
                 os.close(descriptor)
     except SafetensorError as error:
-        raise TensorFileInvalid(f"{path.name} is torn or no safetensors file: {error}") from error
+        what = _printable(str(error))
+        raise TensorFileInvalid(f"{path.name} is torn or no safetensors file: {what}") from error
+
+
+def _head_bytes(path: Path) -> int:
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(8), "little")
+
+
+def _printable(text: str) -> str:
+    """The library quotes the file as it is, and terminals obey what they are shown."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

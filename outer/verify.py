@@ -22,15 +22,11 @@ from leases.outliers import ROUNDING
 from leases.rows import Version
 from leases.view import View
 from outer import recover
-from outer.arithmetic import OPERATIONS, first_difference, self_test
+from outer.arithmetic import check_ours
 from outer.judging import judge
 from outer.versions import OuterState, snapshot_digests
 
 _MAX_WRONG = 5  # deltas that are named
-
-
-class ArithmeticDiffers(AtollError):
-    """This machine computes otherwise than the run's coordinator: it cannot judge the versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,7 @@ async def deep(
 
     Raises ArithmeticDiffers, and BlobUnavailable where the store does not answer.
     """
-    _check_arithmetic(view)
+    check_ours(view.arithmetic(), "its verdict would mean nothing", "audit")
     begin, versions = first_recomputable(view), view.versions()
     through, wrong = begin, list[str]()
     try:
@@ -112,15 +108,6 @@ def first_recomputable(view: View) -> int:
         and row.snapshot_blob not in released
     ]
     return min(kept, default=view.run().version)
-
-
-def _check_arithmetic(view: View) -> None:
-    name = first_difference(self_test().operations, view.arithmetic(), OPERATIONS)
-    if name is not None:
-        raise ArithmeticDiffers(
-            f"this machine's canonical arithmetic differs from the run's, first in {name!r}: its "
-            "verdict would mean nothing; audit on the kind of machine that coordinated the run"
-        )
 
 
 async def _compare_snapshot(view: View, blobs: BlobStore, folder: Path, row: Version) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from eventlog.blobs import BlobStore
+from eventlog.blobs import BlobStore, is_digest
 from eventlog.errors import BlobDamaged, BlobMissing
 from eventlog.events import RoundCommitted, SnapshotSaved
 from leases.rows import Delta, Round, Version
@@ -54,10 +54,12 @@ class Workshop:
         """Whether a delta's blob is there, and can be merged (P8)."""
         try:
             path = await recover.fetch(self.blobs, delta.blob, self.folder)
+            found = await asyncio.to_thread(judge, path, self._reference, delta)
         except (BlobMissing, BlobDamaged) as error:
             return Verdict("blob", str(error))
-        found = await asyncio.to_thread(judge, path, self._reference, delta)
-        if found.code:
+        except FileNotFoundError:  # another delta of the same blob was refused this very moment
+            return await self.verdict(delta)
+        if found.code and not self.lock.locked():  # a merge may read it, for another delta
             path.unlink(missing_ok=True)
         return found
 
@@ -148,3 +150,12 @@ class Workshop:
         """Drop fetched files that are merged or released."""
         for blob in delta_blobs:
             (self.folder / blob).unlink(missing_ok=True)
+            (self.folder / f"{blob}.part").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Drop what a predecessor that was killed has left half made. What it fetched, or half of
+        it, stays: it is taken up again, or goes once it is released."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            if path.is_file() and not is_digest(path.name.removesuffix(".part")):
+                path.unlink()

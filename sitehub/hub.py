@@ -45,6 +45,7 @@ from sitehub.actions import (
     news,
 )
 from sitehub.handover import Handover
+from sitehub.leftovers import sweep
 from sitehub.logic import HubLogic
 from sitehub.state import HubState
 from sitehub.wire import Message
@@ -130,6 +131,7 @@ class Hub:
         while records := await self.log.read(position, subjects=subjects):
             self._fold(records)
             position = self._projection.position.sequence
+        sweep(self._handover.folder, self.logic.hub.view)
         async with Feed(self.log, position, subjects) as self._feed:
             while True:
                 before = self.logic.hub.incarnation

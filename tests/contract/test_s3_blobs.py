@@ -13,6 +13,7 @@ from eventlog.blobs import CHUNK_BYTES
 from eventlog.errors import BlobUnavailable
 from eventlog.s3_blobs import S3Blobs
 from tests.contract.blob_contract import BlobContract, Damage
+from tests.support.objects import object_storage
 
 obstore = pytest.importorskip("obstore", reason="atoll[s3] is not installed")
 pytest.importorskip("moto", reason="atoll[dev] is not installed")
@@ -22,32 +23,15 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """A server that speaks S3, on a free port of this machine, with one bucket."""
-    import urllib.request
-
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    request = urllib.request.Request(f"{url}/runs", method="PUT")
-    request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/x")
-    urllib.request.urlopen(request).close()
-    yield url
-    server.stop()
+def environment() -> Iterator[dict[str, str]]:
+    with object_storage() as environment:
+        yield environment
 
 
 @pytest.fixture
-def url(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     """A prefix of its own, and the environment that leads to it."""
-    for key, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "not-for-the-log",
-        "AWS_REGION": "us-east-1",
-    }.items():
+    for key, value in environment.items():
         monkeypatch.setenv(key, value)
     return f"s3://runs/test-{next(_numbers)}"
 

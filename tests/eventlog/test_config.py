@@ -75,6 +75,7 @@ def test_a_good_configuration_is_taken_with_its_defaults() -> None:
         ({"outer": {"momentum": 1.0}}, "momentum"),
         ({"outer": {"lr": math.nan}}, "lr"),
         ({"outer": {"delta_codec": "int2"}}, "delta_codec"),
+        ({"outer": {"overlap": "delayed", "max_staleness": 0}}, "give max_staleness = 1"),
         ({"model": {"hidden_size": 8}}, "model_type is missing"),
     ],
 )

@@ -86,6 +86,13 @@ def test_a_name_that_no_run_can_have_says_of_what_names_are_made(tmp_path: Path)
     assert problems(tmp_path, GOOD, "name=My Run") == [says]
 
 
+def test_a_place_of_blobs_is_told_its_form_and_a_secret_in_it_is_not_repeated(
+    tmp_path: Path,
+) -> None:
+    says = 'blobs: write "broker" or "s3://bucket/prefix", and credentials nowhere in it'
+    assert problems(tmp_path, GOOD, "blobs=s3://key:secret@host/bucket") == [says]
+
+
 def test_an_unknown_key_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
     found = problems(tmp_path, GOOD.replace("steps = 8", "stepz = 8"))
     assert found == ["inner.stepz: unknown key; did you mean inner.steps?"]

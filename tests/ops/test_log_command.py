@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from eventlog.blobs import digest_file
 from eventlog.chain import Record, extend, start
-from eventlog.codec import pack
+from eventlog.codec import decode, pack
 from eventlog.dir_blobs import DirBlobs
-from eventlog.events import BlockCompleted, CoordinatorElected, CoordinatorTick, LeaseGranted
-from eventlog.export import to_end
+from eventlog.events import (
+    BlobsReleased,
+    BlockCompleted,
+    CoordinatorElected,
+    CoordinatorTick,
+    LeaseGranted,
+)
+from eventlog.export import read_export, to_end
 from eventlog.memory_log import MemoryLog
 from ops import logfile
 from ops.cli import run
@@ -201,6 +208,47 @@ def test_blobs_travel_with_the_log(tmp_path: Path) -> None:
     asyncio.run(DirBlobs(tmp_path / "held" / "blobs").get(digest, tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == content.read_bytes()
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".blobs-")] == []
+
+
+class Releasing(DirBlobs):
+    """A store of a run that goes on: behind the first look, a new blob takes an old one's place."""
+
+    def __init__(self, path: Path, log: MemoryLog, old: str, new: Path) -> None:
+        super().__init__(path)
+        self.log, self.old, self.new = log, old, new
+
+    async def digests(self) -> list[str]:
+        found = await super().digests()
+        if self.old in found:
+            await self.put(self.new)
+            event = BlobsReleased(blobs=(self.old,), reason="it is needed no more")
+            before = await self.log.last("coordinator")
+            sequence = before.sequence if before else 0
+            await self.log.append(
+                "coordinator", [payload(event, 99, subject="coordinator", name="9" * 32)], sequence
+            )
+            await self.release([self.old])
+        return found
+
+
+def test_blobs_that_are_released_while_an_export_goes_on_are_said_to_be_released(
+    tmp_path: Path,
+) -> None:
+    old, new, log = tmp_path / "old", tmp_path / "new", a_log()
+    old.write_bytes(b"an old delta")
+    new.write_bytes(b"a snapshot")
+    gone = digest_file(old).digest
+
+    async def export_and_import() -> list[str]:
+        store = Releasing(tmp_path / "store", log, gone, new)
+        await store.put(old)
+        await logfile.export(log, store, tmp_path / "run.atoll")
+        logfile.import_file(tmp_path / "run.atoll", tmp_path / "held")
+        return await DirBlobs(tmp_path / "held" / "blobs").digests()
+
+    assert asyncio.run(export_and_import()) == [digest_file(new).digest]
+    events = [decode(record).event for record in read_export(tmp_path / "run.atoll")]
+    assert [one.blobs for one in events if isinstance(one, BlobsReleased)] == [(gone,)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from leases import policy
 from outer import tensorfile
 from outer.standby import owed
-from tests.support.coordinating import Site, World, tensors
+from tests.support.coordinating import ARITHMETIC, Site, World, tensors
 from tests.support.history import joining
 from tests.support.scenario import Scenario
 
@@ -40,7 +40,7 @@ async def test_r14_a_site_that_delivers_nonsense_rests_for_its_back_off_and_may_
         (gone,) = world.view.latest()
         assert (gone.code, gone.backoff_until - world.view.run().ticks) == ("unfit", 3)
         site.token = None
-        answer = await site.says(joining())
+        answer = await site.says(joining(arithmetic=ARITHMETIC))
         await world.until(lambda: world.view.answer(answer).state == "refused", "an answer")
         assert world.view.answer(answer).code == "backoff"
         assert not world.view.answer(answer).final

@@ -1,5 +1,7 @@
 """A file that is not the delta it should be is refused with a code and a name."""
 
+import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +50,26 @@ def without(name: str) -> dict[str, torch.Tensor]:
     return {key: tensor for key, tensor in stored().items() if key != f"values/{name}"}
 
 
+def headed(head: dict[str, object], body: bytes = b"") -> Callable[[Path], object]:
+    """A file with a head that no library writes."""
+    text = json.dumps(head).encode()
+    return lambda path: path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def shaped(*sizes: int) -> Callable[[Path], object]:
+    """A 4-bit file that says these sizes for one of its tensors."""
+    parameters = dict(codecs.CODECS["4-bit"].parameters)
+    said = {"codec": "4-bit", "format": 1, **parameters, "shapes": {"a": sizes, "b": [4]}}
+    stored = {
+        f"{part}/{name}": torch.zeros(length, dtype=dtype)
+        for name in LIKE
+        for part, dtype in codecs.CODECS["4-bit"].parts.items()
+        for length in [codecs.CODECS["4-bit"].lengths(6)[part]]
+    }
+    return written(stored, {"atoll": json.dumps(said)})
+
+
+EMPTY = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
 BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an empty file": (lambda path: path.write_bytes(b""), "blob", "torn or no safetensors"),
     "text": (lambda path: path.write_text("no tensors here, sorry"), "blob", "torn or no"),
@@ -82,6 +104,28 @@ BAD: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "'values/b' of F16",
     ),
     "an unknown part": (written(stored() | {"scale/a": torch.ones(1)}), "form", "'scale/a'"),
+    "a head that would take minutes to read": (
+        headed({"__metadata__": HEADER} | {f"values/{i}": EMPTY for i in range(100_000)}),
+        "blob",
+        "its head has 7[0-9]{6} bytes, at most",
+    ),
+    "a head without an end": (
+        lambda path: path.write_bytes(b"\xff" * 8 + b"{}"),
+        "blob",
+        "its head has 18446744073709551615 bytes",
+    ),
+    "a dtype that writes on the terminal": (
+        headed({"w": {"dtype": "\x1b[2J\nok", "shape": [0], "data_offsets": [0, 0]}}),
+        "blob",
+        r"\\x1b\[2J\\nok",
+    ),
+    "sizes that take hours to multiply": (
+        shaped(*[10**400] * 3),
+        "form",
+        "for the shape of 'a'",
+    ),
+    "more dimensions than a tensor has": (shaped(*[1] * 65), "form", "for the shape of 'a'"),
+    "a size below zero": (shaped(-2, -3), "form", "for the shape of 'a'"),
     "a NaN": (written(stored(b=torch.tensor([0, 0, 0, float("nan")]))), "nonfinite", "in 'b'"),
     "an infinity": (written(stored(a=torch.full((2, 3), -torch.inf))), "nonfinite", "in 'a'"),
 }
@@ -136,3 +180,15 @@ def test_measuring_says_when_a_value_is_not_finite() -> None:
     assert inf == codecs.Norms(float("inf"), float("inf"), False)
     assert codecs.measure({}) == codecs.Norms(0.0, 0.0, True)
     assert codecs.measure({"empty": torch.zeros(0, 2)}) == codecs.Norms(0.0, 0.0, True)
+
+
+@pytest.mark.parametrize("shape", [[2**62, 0], [0, 2**62, 2**62], [1] * 65])
+def test_no_shape_of_a_file_is_taken_that_no_tensor_can_have(
+    shape: list[int], tmp_path: Path
+) -> None:
+    size = 4 * (len(shape) == 65)
+    one = {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}
+    headed({"__metadata__": HEADER, "values/a": one}, b"\0" * size)(tmp_path / "delta")
+    with pytest.raises(DeltaInvalid) as caught:
+        codecs.decode(tmp_path / "delta")
+    assert caught.value.code in ("form", "blob")

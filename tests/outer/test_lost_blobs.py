@@ -15,7 +15,7 @@ from outer.recover import StateLost
 from outer.versions import digest
 from outer.waiting import waiting
 from outer.workshop import Workshop
-from tests.support.coordinating import Site, World, entries, rounds, started, tensors
+from tests.support.coordinating import ARITHMETIC, Site, World, entries, rounds, started, tensors
 from tests.support.scenario import joining
 
 
@@ -148,7 +148,7 @@ async def test_p3_a_state_that_nobody_holds_and_whose_delta_is_lost_is_said_and_
     heir, now = world.coordinator("heir"), [0.0]
     heir.clock = lambda: now[0]
     site = Site(world, "b")
-    await site.says(joining())
+    await site.says(joining(arithmetic=ARITHMETIC))
     task = asyncio.create_task(heir.run())
     for _ in range(500):
         now[0] += 0.5

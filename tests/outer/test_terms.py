@@ -14,8 +14,9 @@ from eventlog.events import (
     CoordinatorTick,
 )
 from eventlog.writer import Stamp, Writer
+from outer.arithmetic import ArithmeticDiffers
 from outer.standby import Standby
-from tests.support.coordinating import Clock, Site, entries, rounds, started
+from tests.support.coordinating import ARITHMETIC, Clock, Site, World, entries, rounds, started
 
 
 async def test_r5_the_first_claim_is_made_at_once_and_one_of_two_wins(tmp_path: Path) -> None:
@@ -126,3 +127,13 @@ def test_a_standby_waits_only_while_something_is_owed() -> None:
     assert not standby.may_claim(17.9, 5, True, 4.0)
     assert not standby.may_claim(18.1, 5, False, 4.0)
     assert not standby.may_claim(18.2, 5, True, 4.0)
+
+
+async def test_a_coordinator_that_computes_otherwise_stops_before_it_claims(tmp_path: Path) -> None:
+    """P3: it would commit versions that no site can follow; it names what differs first."""
+    world = World(tmp_path, {"rounds": 3})
+    await world.found(arithmetic={**ARITHMETIC, "merge": "0" * 64, "step": "1" * 64})
+    with pytest.raises(ArithmeticDiffers, match=r"first in 'merge'.*coordinate on"):
+        await asyncio.wait_for(world.coordinator().run(), 20)
+    await world.fold()
+    assert world.count("run.created") == world.projection.position.sequence == 1

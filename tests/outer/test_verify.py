@@ -10,9 +10,10 @@ import torch
 from eventlog.dir_blobs import DirBlobs
 from eventlog.events import BlobsReleased, Event, RunCreated
 from leases.audit import Audit
+from ops.auditing import deep_run
 from outer import codecs, verify
-from outer.arithmetic import self_test
-from outer.verify import ArithmeticDiffers, Deep, deep
+from outer.arithmetic import ArithmeticDiffers, self_test
+from outer.verify import Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop
 from tests.leases.stories import records
@@ -131,6 +132,21 @@ async def test_what_retention_released_bounds_the_depth_and_is_said(tmp_path: Pa
     found = await gone_deep(real)
     assert (found.ok, found.from_version, found.through_version) == (True, 2, 4)
     assert "from the snapshot of version 2" in found.what
+
+
+async def test_a_run_that_goes_on_may_release_what_is_being_audited(tmp_path: Path) -> None:
+    real = await a_run(tmp_path)
+    audit = Audit(RUN)
+    audit.feed(records(real))
+    assert audit.position == real.projection.position.sequence
+    blobs = real.delta_blobs(1, 2)
+    assert real.decide(BlobsReleased(blobs=blobs, reason="two snapshots are kept")) == ""
+    await real.store.release(blobs)
+    found = await deep_run(audit, real.log, real.store, lambda done, total: None)
+    assert (found.ok, found.from_version, found.through_version) == (True, 2, 4)
+    await real.store.release(real.delta_blobs(3))
+    found = await deep_run(audit, real.log, real.store, lambda done, total: None)
+    assert (found.ok, found.version) == (False, 3)
 
 
 async def test_a_blob_that_is_missing_though_nobody_released_it_is_found(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from eventlog.writer import Stamp, Writer
 from leases.table import LeaseTable
 from leases.view import View
 from outer import codecs
+from outer.arithmetic import self_test
 from outer.coordinator import Coordinator
 from outer.merge import apply_update
 from outer.schedule import rule_at
@@ -44,6 +45,7 @@ from outer.versions import OuterState, digest, save_parameters
 from outer.workshop import Workshop
 from tests.support.scenario import RUN, config, created, joining
 
+ARITHMETIC = self_test().operations
 SHAPES = {"bias": (3,), "weight": (4, 3)}
 
 
@@ -75,7 +77,7 @@ class World:
             num_sequences,
             parameters_blob=blob.digest,
             parameters_digest=digest(parameters),
-            **changes,
+            **{"arithmetic": ARITHMETIC, **changes},
         )
         await self.operator(event)
 
@@ -151,7 +153,7 @@ class Site:
     async def join(self, **changes: Any) -> None:
         """Ask to be admitted, and say which version we hold."""
         self.token = None
-        sequence = await self.says(joining(**changes))
+        sequence = await self.says(joining(**{"arithmetic": ARITHMETIC, **changes}))
         answer = await self.world.until(
             lambda: (one := self.world.view.answer(sequence)) and one.incarnation and one,
             "an admission",

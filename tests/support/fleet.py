@@ -60,6 +60,7 @@ class Fleet:
     leaving: set[str] = field(default_factory=set)  # these may end with another code than 0
     routes: dict[str, str] = field(default_factory=dict)  # by process: another way to the broker
     networks: dict[str, str] = field(default_factory=dict)  # by process: its network namespace
+    variables: dict[str, str] = field(default_factory=dict)  # of every process, beside our own
 
     # -- commands that end ------------------------------------------------------------------------
 
@@ -289,4 +290,5 @@ class Fleet:
             "ATOLL_HOME": str(self.home),
             "NO_COLOR": "1",
             "OMP_NUM_THREADS": "1",
+            **self.variables,
         }

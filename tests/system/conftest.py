@@ -115,14 +115,16 @@ async def make_fleet(
     config: Path,
     parents: tuple[str, ForkServer],
 ) -> AsyncIterator[MakeFleet]:
-    """Makes runs: `await make_fleet(served, "key=value", ...)`, each on a machine of its own."""
+    """Makes runs: `await make_fleet(served, "key=value", ..., VARIABLE="value")`, each on a machine
+    of its own, whose processes have these variables in their environment."""
     made: list[Fleet] = []
     async with AsyncExitStack() as stack:
 
-        async def make(served: Served, *overrides: str) -> Fleet:
+        async def make(served: Served, *overrides: str, **variables: str) -> Fleet:
             run = f"run-{os.getpid()}-{next(_numbers)}"
             home = tmp_path / f"machine-{len(made) + 1}"
             fleet = Fleet(home, served.url, data, config, run, *parents)
+            fleet.variables = variables
             fleet.own_interpreters = request.node.get_closest_marker("own_interpreters") is not None
             made.append(fleet)
             await fleet.create(*overrides)

@@ -20,8 +20,14 @@ async def test_a_site_comes_back_from_the_death_of_all_of_it_or_of_either_half(
 
     await fleet.until(_in_mid_round, "beta in mid-round")
     fleet.kill_site("beta")
+    work = fleet.site_home("beta") / "work"
+    left = ["delta-9", ".delta-9.4711.part", "0" * 64, "0" * 64 + ".part"]
+    for one in left:
+        (work / one).write_bytes(b"of no use to anybody")
     fleet.site("beta")
     await _is_back(fleet, "replaced")
+    assert not {one.name for one in work.iterdir()} & set(left)
+    assert (work / "residual").is_dir()
 
     await fleet.until(_in_mid_round, "beta in mid-round")
     trainer = fleet.trainer_pid("beta")
