@@ -10,7 +10,7 @@ from typing import TypeVar
 from broker.connection import connect
 from broker.jetstream_log import JetStreamLog
 from eventlog.codec import Entry
-from eventlog.events import Cut, Event, RoundClosed, RoundCommitted
+from eventlog.events import COORDINATOR, Cut, Event, LeaseStolen, RoundClosed, RoundCommitted
 from eventlog.projector import Projection
 from leases.table import LeaseTable
 from leases.view import View
@@ -80,6 +80,17 @@ class History:
         """The states of the blocks that a site's living incarnation holds; none without one."""
         one = self.view.live_at(site)
         return [block.state for block in self.view.held(one.token[0])] if one else []
+
+    def wrong_decisions(self) -> list[tuple[int, str, str]]:
+        """The coordinator's decisions that count for nothing, but for a steal that a start overtook:
+        each block is judged where the steal stands, and stays with who trains it by then (R1)."""
+        overtaken = "is training, not an unstarted one of it"
+        return [
+            (sequence, kind, why)
+            for sequence, kind, why in self.voids
+            if self.source(sequence) == COORDINATOR
+            and not (kind == LeaseStolen.type and why.endswith(overtaken))
+        ]
 
     async def _follow(self, log: JetStreamLog) -> None:
         async for records in log.follow(0):

@@ -55,7 +55,7 @@ async def _goes_on(fleet: Fleet, num_terms: int) -> None:
 
 def _is_one_history(log: History) -> None:
     """Each decision of the coordinators holds, in the term that its claim began."""
-    assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
+    assert log.wrong_decisions() == []
     claims, term = dict(log.of(CoordinatorElected)), None
     for entry in log.entries:
         if entry.record.subject == COORDINATOR:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.events import COORDINATOR
 from tests.support.arena import HEAD, POINTS, Arena, Fault
 from tests.support.forkserver import CHECKOUT
 from tests.support.server import Served
@@ -67,7 +66,7 @@ async def test_every_process_killed_and_stopped_at_every_point(
 async def _ends_well(arena: Arena) -> None:
     await arena.fleet.finish()
     log = arena.fleet.history
-    assert [void for void in log.voids if log.source(void[0]) == COORDINATOR] == []
+    assert log.wrong_decisions() == []
     await arena.fleet.audit("--deep")
 
 
