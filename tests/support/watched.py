@@ -82,8 +82,8 @@ class History:
         return [block.state for block in self.view.held(one.token[0])] if one else []
 
     def wrong_decisions(self) -> list[tuple[int, str, str]]:
-        """The coordinator's decisions that count for nothing, but for a steal that a start overtook:
-        each block is judged where the steal stands, and stays with who trains it by then (R1)."""
+        """The coordinator's decisions that count for nothing, but for a steal that a start
+        overtook: a block is judged where the steal stands, and stays with who trains it (R1)."""
         overtaken = "is training, not an unstarted one of it"
         return [
             (sequence, kind, why)
