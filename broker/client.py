@@ -11,14 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nats.aio.client import Client
 
+DELIVERED = b"$JS.ACK."  # begins the reply subject of what a consumer delivers
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data."""
+
+class Message(NamedTuple):
+    """What came: `status` is the header of that name ("100", "404", ...), empty in plain data and
+    in what a consumer delivers, whose headers are left out."""
 
     subject: str
     reply: str
@@ -30,8 +32,7 @@ class Message:
         return self.headers.get("Status", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message to publish."""
 
     subject: str
@@ -91,7 +92,9 @@ class DirectClient(Client):
         ear = getattr(self._subs.get(sid), "_future", None)
         if not isinstance(ear, Ear):
             return await super()._process_msg(sid, subject, reply, data, headers)
-        known = (await self._process_headers(headers)) or {}
+        # the headers of what a stream delivers are its writer's: nobody asks for them
+        delivered = reply.startswith(DELIVERED)
+        known = {} if delivered else (await self._process_headers(headers)) or {}
         named = {str(getattr(key, "value", key)): str(value) for key, value in known.items()}
         ear.hear(Message(_text(subject), _text(reply), named, bytes(data)))
 

@@ -12,7 +12,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.api import ANSWER_S, API, parse
 from broker.client import Message, Outgoing
@@ -28,8 +28,7 @@ _IDLE_S = 60  # a consumer that nobody asks for so long is removed by the broker
 _NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A message with its place in the stream and in the consumer's own count from 1."""
 
     sequence: int
@@ -57,6 +56,8 @@ class Feed:
         self._news = asyncio.Event()
         self._place = 0  # of the newest message that came
         self._wake = False
+        self._patient_until: float | None = None  # while somebody waits
+        self._watch: asyncio.TimerHandle | None = None
         self._problem = ""
         self._listener: Listener | None = None
         self._created = False
@@ -90,20 +91,39 @@ class Feed:
         """
         await self._pull()
         if not self._buffer and not self._problem:
-            with contextlib.suppress(TimeoutError):
-                # The server speaks at least once in a heartbeat while a pull request waits.
-                while not (self._buffer or self._problem):
-                    async with asyncio.timeout(3 * self._heartbeat_s):
-                        await self._news.wait()
-                    if self._woken():
-                        return []
-                    await self._pull()
-            if not self._buffer and not self._problem:
-                raise LinkDown("the broker has fallen silent")
+            while not (self._buffer or self._problem):
+                await self._wait()
+                if self._woken():
+                    return []
+                await self._pull()
         if not self._buffer:
             raise LinkDown(self._problem)
         taken, self._buffer, self._buffer_bytes = self._buffer, [], 0
         return taken
+
+    async def _wait(self) -> None:
+        """Wait for news. The server speaks at least once in a heartbeat while a pull request waits;
+        three without a word end the feed."""
+        loop = asyncio.get_running_loop()
+        self._patient_until = loop.time() + 3 * self._heartbeat_s
+        if self._watch is None:
+            self._watch = loop.call_at(self._patient_until, self._look)
+        try:
+            await self._news.wait()
+        finally:
+            self._patient_until = None
+
+    def _look(self) -> None:
+        """Whether a wait has lasted too long. One timer serves many waits: each puts it off."""
+        loop, until = asyncio.get_running_loop(), self._patient_until
+        self._watch = None
+        if until is None or self._news.is_set():
+            return
+        if loop.time() < until:
+            self._watch = loop.call_at(until, self._look)
+            return
+        self._problem = "the broker has fallen silent"
+        self._news.set()
 
     def wake(self) -> None:
         """Have a waiting `next` return."""
@@ -117,6 +137,8 @@ class Feed:
     async def close(self) -> None:
         """Let the broker forget the consumer; it does so by itself where this does not reach it."""
         self._session.forget_at_end(self._on_break)
+        if self._watch is not None:
+            self._watch.cancel()
         if self._listener is not None:
             await self._listener.stop()
         if self._created:
@@ -169,8 +191,7 @@ class Feed:
     def _take(self, message: Message) -> None:
         if message.subject.endswith(".deleted"):
             return
-        delivered = message.reply.startswith("$JS.ACK.")
-        if message.status and not delivered:  # else it is what the writer put into its headers
+        if message.status:
             self._take_status(message)
         elif (delivery := _delivery(message)) is None:
             self._problem = f"{message.reply!r} is no reply subject of JetStream"

@@ -93,8 +93,7 @@ def encode(event: Event, envelope: Envelope) -> bytes:
         "at": float(envelope.at),
         "data": event.model_dump(mode="python", exclude_none=True),
     }
-    for key in ("term", "previous", "incarnation", "seen"):
-        value = getattr(envelope, key)
+    for key, value in zip(_LINKS, envelope[-len(_LINKS) :], strict=True):
         if value is not None:
             wire[key] = value
     return pack(wire)
@@ -152,6 +151,7 @@ _NEEDED: dict[str, type] = {  # in the order of Envelope's fields
 _READ: dict[str, Callable[[Any], Event]] = {  # what `model_validate` calls
     name: kind.__pydantic_validator__.validate_python for name, kind in EVENTS.items()
 }
+_LINKS = ("term", "previous", "incarnation", "seen")  # Envelope's last fields, which may be None
 _NEEDED_TYPES = tuple(_NEEDED.values())
 _needed = itemgetter(*_NEEDED)
 
@@ -199,8 +199,8 @@ def _upcast(envelope: Envelope, data: dict[str, Any]) -> dict[str, Any]:
 def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _sorted(item) if isinstance(item, _NESTED) else item
-            for key, item in sorted(value.items(), key=_key)
+            key: _sorted(item) if isinstance(item := value[key], _NESTED) else item
+            for key in sorted(value)
         }
     if isinstance(value, _NESTED):
         return [_sorted(item) if isinstance(item, _NESTED) else item for item in value]
@@ -208,7 +208,6 @@ def _sorted(value: Any) -> Any:
 
 
 _NESTED = (dict, list, tuple)
-_key = itemgetter(0)
 
 
 def _token(key: str, value: Any) -> Token:

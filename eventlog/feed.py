@@ -45,6 +45,8 @@ class Feed:
         """The next batch; empty when none came in time, or on `notify`. Nothing is lost when the
         caller is cancelled. Raises what ended the follower."""
         if not self._batches:
+            await asyncio.sleep(0)  # what has come is often one turn away; no timer for that
+        if not self._batches:
             with suppress(TimeoutError):  # (wait_for loses a cancellation that comes with news)
                 async with asyncio.timeout(timeout_s):
                     await self._news.wait()

@@ -74,7 +74,7 @@ class SpokenBlobs:
 def _line(done: int, total: int, bytes_per_s: float) -> str:
     amount = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
     if bytes_per_s <= 0:
-        return f"{amount}, standing still"
+        return f"{amount}, nothing since the last line"
     left_s = (total - done) / bytes_per_s
     left = f"{left_s:,.0f} s" if left_s < 120 else f"{left_s / 60:,.0f} min"
     return f"{amount}, {bytes_per_s / 1e6:,.3g} MB/s, {left} left"

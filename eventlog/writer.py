@@ -7,8 +7,8 @@ the pen behind the newest event of its subject.
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +18,8 @@ from eventlog.log import EventLog
 
 
 def new_id() -> str:
-    """An event id, unique for all practical purposes."""
-    return uuid.uuid4().hex
+    """An event id, unique for all practical purposes: 128 random bits in hex."""
+    return os.urandom(16).hex()
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ the same decisions; time is the ticks the fold counted. Who calls them: `outer.d
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Any
 
@@ -183,8 +183,9 @@ def grants(view: View, max_sites: int = MAX_BATCH) -> list[LeaseGranted]:
 
 def _first_wants(agenda: Agenda, late: list[Want], num: int) -> list[Want]:
     """The first sites that want blocks, by name."""
-    members = ((key, want, None) for key, want in agenda.wanting)
-    return list(islice(heapq.merge(members, late, key=lambda want: want[0]), num))
+    members: Iterator[Want] = ((key, want, None) for key, want in agenda.wanting)
+    both = heapq.merge(members, late, key=lambda want: want[0]) if late else members
+    return list(islice(both, num))
 
 
 def _late_wants(agenda: Agenda, view: View) -> list[Want]:

@@ -43,10 +43,12 @@ def parsed(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
     return known, BlockIndex(known.seed, DataShape.model_validate(unpack(data)))
 
 
-def target_reached(db: sqlite3.Connection) -> bool:
+def target_reached(
+    db: sqlite3.Connection, known: tuple[RunConfig, BlockIndex] | None = None
+) -> bool:
     """Whether the merged tokens, the versions or the epochs (quarantined blocks aside) reach the
-    target. Only for a fold of the whole log."""
-    config, index = settings(db)
+    target. Only for a fold of the whole log. `known`: its settings, where the caller has them."""
+    config, index = known or settings(db)
     if config.target.epochs is not None:
         ((num_done,),) = db.execute(
             "SELECT count(*) FROM epochs WHERE merged + quarantined = blocks"

@@ -1,14 +1,15 @@
-"""Rows of the lease table as policies, hubs and views read them: frozen and typed."""
+"""Rows of the lease table as policies, hubs and views read them: frozen and typed. Those that are
+made anew for every decision are tuples, which are made faster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from eventlog.events import Token
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """The run's own row."""
 
     name: str
@@ -85,8 +86,7 @@ class Answer:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """An outer step: open, then a logged cut, then committed."""
 
     round: int

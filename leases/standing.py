@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from eventlog.events import Token
 from leases.rows import Round
@@ -13,26 +13,23 @@ from leases.states import LEASED, TRAINED, TRAINING
 UNFIT_MISMATCHES = 2  # version mismatches in a row
 RETENTION = 0  # noted in place of an incarnation: what can be released may have changed
 _OPEN = "(d.state = 'undecided' OR d.state = 'cut' OR d.state = 'void')"
-_NOTES = {
-    "incarnations INSERT": "SELECT new.seq",
-    "incarnations UPDATE": "SELECT new.seq",
-    "blocks INSERT": "SELECT new.incarnation WHERE new.incarnation IS NOT NULL",
-    "blocks UPDATE OF state, incarnation": (
-        "SELECT old.incarnation WHERE old.incarnation IS NOT NULL "
-        "UNION SELECT new.incarnation WHERE new.incarnation IS NOT NULL"
-    ),
-    "deltas INSERT": "SELECT new.incarnation",
-    "deltas UPDATE OF state": (
-        f"SELECT new.incarnation UNION SELECT {RETENTION} WHERE new.state = 'refused'"
-    ),
-    "members INSERT": "SELECT new.incarnation",
-    "members UPDATE": "SELECT new.incarnation",
-    "joins INSERT": "SELECT -new.seq",
-    "joins UPDATE": "SELECT -new.seq",
-    "versions UPDATE OF snapshot_blob": f"SELECT {RETENTION}",
-    "released INSERT": f"SELECT {RETENTION}",
-    "released DELETE": f"SELECT {RETENTION}",
-}
+_NOTES = (  # what is written, what is noted of it, and under which condition
+    ("incarnations INSERT", "new.seq", ""),
+    ("incarnations UPDATE", "new.seq", ""),
+    ("blocks INSERT", "new.incarnation", "new.incarnation IS NOT NULL AND "),
+    ("blocks UPDATE OF state, incarnation", "old.incarnation", "old.incarnation IS NOT NULL AND "),
+    ("blocks UPDATE OF state, incarnation", "new.incarnation", "new.incarnation IS NOT NULL AND "),
+    ("deltas INSERT", "new.incarnation", ""),
+    ("deltas UPDATE OF state", "new.incarnation", ""),
+    ("deltas UPDATE OF state", f"{RETENTION}", "new.state = 'refused' AND "),
+    ("members INSERT", "new.incarnation", ""),
+    ("members UPDATE", "new.incarnation", ""),
+    ("joins INSERT", "-new.seq", ""),
+    ("joins UPDATE", "-new.seq", ""),
+    ("versions UPDATE OF snapshot_blob", f"{RETENTION}", ""),
+    ("released INSERT", f"{RETENTION}", ""),
+    ("released DELETE", f"{RETENTION}", ""),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +43,7 @@ class OpenDelta:
     spoiled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """An incarnation in the open round. Ticks are of the current term."""
 
     seq: int
@@ -108,12 +104,12 @@ def note_changes(db: sqlite3.Connection) -> None:
     transaction."""
     db.execute("PRAGMA temp_store = MEMORY")
     db.execute("CREATE TEMP TABLE IF NOT EXISTS touched (incarnation INTEGER PRIMARY KEY)")
-    for number, (what, rows) in enumerate(_NOTES.items()):
+    for number, (what, noted, condition) in enumerate(_NOTES):
         table, _, action = what.partition(" ")
-        db.execute(
+        db.execute(  # asked for first: an upsert would undo an OR IGNORE
             f"CREATE TEMP TRIGGER IF NOT EXISTS touched_{number} AFTER {action} ON main.{table} "
-            f"BEGIN INSERT INTO touched SELECT * FROM ({rows}) "
-            "EXCEPT SELECT incarnation FROM touched; END"  # an upsert would undo an OR IGNORE
+            f"WHEN {condition}NOT EXISTS (SELECT 1 FROM touched WHERE incarnation = {noted}) "
+            f"BEGIN INSERT INTO touched VALUES ({noted}); END"
         )
 
 
@@ -150,41 +146,40 @@ def load(
     db: sqlite3.Connection, round_: Round | None
 ) -> tuple[dict[int, Standing], dict[int, int]]:
     """The noted incarnations that are live or have an open delta; quotas of noted members."""
-    number = round_.round if round_ else -1
-    held, deltas, members = _held(db), _deltas(db), _members(db, number)
-    found = {}
-    for row in db.execute(
-        "SELECT i.seq, i.id, i.site, i.state, i.drain, "
-        "CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, "
-        "CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
-        "i.version, i.mismatches, i.refusals, i.tokens_per_s "
-        "FROM temp.touched t CROSS JOIN incarnations i ON i.seq = t.incarnation, run"
-    ):
-        seq = row[0]
+    rows = db.execute(_LOAD, (round_.round if round_ else -1,)).fetchall()
+    deltas = _deltas(db) if any(row[-1] for row in rows) else {}
+    found, quotas = {}, {}
+    for row in rows:
+        seq, quota = row[0], row[-3]
+        if quota is not None:
+            quotas[seq] = quota
         open_deltas = tuple(deltas.get(seq, ()))
         if row[3] == "departed" and not open_deltas:
             continue
-        mine, (quota, stolen) = held.get(seq, {}), members.get(seq, (None, 0))
-        leased, training, trained = (mine.get(one, 0) for one in (LEASED, TRAINING, TRAINED))
         in_round = sum(
             delta.num_blocks
             for delta in open_deltas
             if round_ and delta.seq > round_.seq and delta.state != "void"
         )
+        leased, training, trained, _, stolen, _ = row[-6:]
         granted = leased + training + trained + in_round
-        rest = (leased, training, trained, open_deltas, quota, stolen, granted)
-        found[seq] = Standing(*[*row, *rest])
-    return found, {seq: quota for seq, (quota, _) in members.items()}
+        rest = (leased, training, trained, open_deltas, quota, stolen or 0, granted)
+        found[seq] = Standing(*[*row[:-6], *rest])
+    return found, quotas
 
 
-def _held(db: sqlite3.Connection) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
-    for seq, state, num in db.execute(
-        "SELECT b.incarnation, b.state, count(*) FROM temp.touched t "
-        "CROSS JOIN blocks b ON b.incarnation = t.incarnation GROUP BY t.incarnation, b.state"
-    ):
-        found.setdefault(seq, {})[state] = num
-    return found
+_HELD = "(SELECT count(*) FROM blocks b WHERE b.incarnation = i.seq AND b.state = '{}')"
+_LOAD = (
+    "SELECT i.seq, i.id, i.site, i.state, i.drain, "
+    "CASE WHEN i.last_term = run.term THEN i.last_tick ELSE 0 END, "
+    "CASE WHEN i.progress_term = run.term THEN i.progress_tick ELSE 0 END, "
+    "i.version, i.mismatches, i.refusals, i.tokens_per_s, "
+    f"{_HELD.format(LEASED)}, {_HELD.format(TRAINING)}, {_HELD.format(TRAINED)}, "
+    "m.quota, m.stolen, "
+    f"EXISTS (SELECT 1 FROM deltas d WHERE d.incarnation = i.seq AND {_OPEN}) "
+    "FROM temp.touched t CROSS JOIN incarnations i ON i.seq = t.incarnation CROSS JOIN run "
+    "LEFT JOIN members m ON m.round = ? AND m.incarnation = i.seq"
+)
 
 
 def _deltas(db: sqlite3.Connection) -> dict[int, list[OpenDelta]]:
@@ -198,12 +193,3 @@ def _deltas(db: sqlite3.Connection) -> dict[int, list[OpenDelta]]:
     ):
         found.setdefault(seq, []).append(OpenDelta(delta, state, base, num, bool(spoiled)))
     return found
-
-
-def _members(db: sqlite3.Connection, round_: int) -> dict[int, Any]:
-    rows = db.execute(
-        "SELECT m.incarnation, m.quota, m.stolen FROM temp.touched t "
-        "CROSS JOIN members m ON m.round = ? AND m.incarnation = t.incarnation",
-        (round_,),
-    )
-    return {seq: (quota, stolen) for seq, quota, stolen in rows}

@@ -79,7 +79,8 @@ class View:
 
     def target_reached(self) -> bool:
         """Whether the run has all that it was to get; see `leases.progress`."""
-        return self._answers.made("reached", lambda: target_reached(self.db))
+        config, index, _ = self._founded()
+        return self._answers.made("reached", lambda: target_reached(self.db, (config, index)))
 
     def manifest_digest(self) -> str:
         return self.index().shape.manifest_digest

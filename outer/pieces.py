@@ -5,6 +5,7 @@ use. A piece's result depends on the piece alone, so none depends on the number 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -43,15 +44,29 @@ def over_pieces(
         return [work(piece) for piece in pieces]
     size = -(-len(pieces) // (_RUNS * num_threads))
     runs = [pieces[i : i + size] for i in range(0, len(pieces), size)]
-    try:
-        done = _pool(os.getpid(), num_threads).map(lambda run: [work(one) for one in run], runs)
-        return [result for run in done for result in run]
-    finally:
-        torch.set_num_threads(num_threads)  # what one thread sets, the next to be started has too
+    pool = _pool(os.getpid(), num_threads, _priority())
+    done = pool.map(lambda run: [work(one) for one in run], runs)
+    return [result for run in done for result in run]
 
 
 @lru_cache(maxsize=4)
-def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
-    """The threads of this process, which are kept: a new one begins with memory that is cold. What
-    torch does in them it does alone."""
-    return ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+def _pool(process: int, num_threads: int, priority: int) -> ThreadPoolExecutor:
+    """The threads of this process for callers of one priority, which they have from the first who
+    asks. They are kept: a new one begins with memory that is cold. What torch does in them it does
+    alone; all are told so at once and here, since what one thread sets, whichever thread torch sees
+    next begins with."""
+    pool, all_told = ThreadPoolExecutor(num_threads), threading.Barrier(num_threads)
+
+    def tell(_: int) -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # a thread's first look is what it keeps
+        all_told.wait()
+
+    list(pool.map(tell, range(num_threads)))
+    torch.set_num_threads(num_threads)
+    return pool
+
+
+def _priority() -> int:
+    """Of the calling thread: work beside training must not borrow threads from training."""
+    return os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0

@@ -235,8 +235,10 @@ def _deltas_missing(
 def _share(view: View, one: Incarnation, quota: int, more: bool) -> str:
     """How far a site is: trained blocks of its quota, or of what it holds where no more come."""
     held = view.held(one.token[0])
-    done = sum(block.state == TRAINED for block in held)
-    return f"{one.site} ({done} of {quota if more else len(held)} blocks)"
+    done, of = sum(block.state == TRAINED for block in held), quota if more else len(held)
+    if done >= of and one.version is not None and one.version < view.run().version:
+        return f"{one.site} (its quota is trained, version {view.run().version} is on its way)"
+    return f"{one.site} ({min(done, of)} of {of} blocks)"
 
 
 def _closes(view: View, run: Run, round_: Round, deltas: list[Delta]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from eventlog import phases
 from eventlog.events import BlockCompleted, VersionApplied
+from leases import retention
 from leases.progress import share_done, share_merged
 from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
@@ -98,15 +99,33 @@ def warm_up(hub: HubState, now: float) -> list[Action]:
 
 
 def _load(hub: HubState, now: float) -> list[Action]:
-    """A joiner starts from the newest snapshot, or from the initial parameters."""
-    run = hub.view.run()
-    snapshot = hub.view.snapshot_at_most(run.version)
-    version, blob, kind = 0, run.parameters_blob, "initial"
-    if snapshot is not None and snapshot.snapshot_blob is not None:
-        version, blob, kind = snapshot.version, snapshot.snapshot_blob, "snapshot"
-    if blob not in hub.files:
-        return _fetch(hub, blob, now)
-    return tell(hub, {"do": "load", "version": version, "path": blob, "kind": kind})
+    """A joiner starts from the newest snapshot, or from the initial parameters; from the one that
+    it fetches already, though newer ones are stored meanwhile: or a slow link would never end one.
+    What cannot be had is passed over for the one before."""
+    starts = _starts(hub)
+    for version, blob in starts.items():
+        if blob in hub.files:
+            kind = "snapshot" if version else "initial"
+            return tell(hub, {"do": "load", "version": version, "path": blob, "kind": kind})
+    if not hub.fetching:
+        for blob in starts.values():
+            if found := _fetch(hub, blob, now):
+                return found
+    return []
+
+
+def _starts(hub: HubState) -> dict[int, str]:
+    """By version, newest first, the blobs from which kept updates lead to the newest version: the
+    snapshots that are not released, and the initial parameters while the first update is not."""
+    view, found = hub.view, {}
+    row = view.snapshot_at_most(view.run().version)
+    while row is not None:
+        found[row.version] = row.snapshot_blob or ""
+        row = view.snapshot_at_most(row.version - 1)
+    first = view.version(1)
+    if first is None or not retention.still_released(view.db, {first.update_blob}):
+        found[0] = view.run().parameters_blob
+    return found
 
 
 def _asked_at(hub: HubState, blob: str) -> float:

@@ -66,7 +66,7 @@ def run(
 ) -> Report:
     """`params`: one of MODELS; `sites`: how many deliver. Raises BenchFailed."""
     name = params or ("qwen3-50m" if quick else "qwen3-0.6b")
-    found = {codec: asyncio.run(_round(codec, name, sites or 3, progress)) for codec in CODECS}
+    found = {codec: asyncio.run(one_codec(codec, name, sites or 3, progress)) for codec in CODECS}
     limits = _limits(name, found[CODECS[0]], progress)
     return Report("round", measures(found, limits, count(MODELS[name])), ROUNDS, notes(name))
 
@@ -129,7 +129,8 @@ def notes(name: str) -> tuple[str, ...]:
 # -- a run of one codec ---------------------------------------------------------------------------
 
 
-async def _round(codec: str, name: str, num_sites: int, progress: Progress) -> Found:
+async def one_codec(codec: str, name: str, num_sites: int, progress: Progress) -> Found:
+    """A run of ROUNDS rounds of a model of MODELS. Raises BenchFailed."""
     found, parts = Found(), 4
     progress(f"{codec}: founding", 0, parts)
     async with rigged(_config(codec, name, num_sites), _OPTIONS, THREADS) as rig:
@@ -214,18 +215,21 @@ async def _sites(rig: Rig, do: str, **more: Any) -> dict[str, Any]:
         "broker": rig.server.url,
         **more,
     }
-    return await asyncio.to_thread(_ask, rig.folder, order)
+    return await asyncio.to_thread(ask, rig.folder, order)
 
 
-def _ask(folder: Path, order: dict[str, Any]) -> dict[str, Any]:
+def ask(
+    folder: Path, order: dict[str, Any], module: str = "ops.bench.round_site"
+) -> dict[str, Any]:
+    """What a process of THREADS threads answers to an order. Raises BenchFailed."""
     path = folder / "order.json"
     path.write_text(json.dumps(order))
-    command = [sys.executable, "-m", "ops.bench.round_site", str(path)]
+    command = [sys.executable, "-m", module, str(path)]
     environment = {**WAITING, **os.environ, "OMP_NUM_THREADS": str(THREADS)}  # as of a trainer
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise BenchFailed(f"the sites' process ended with code {done.returncode}: {last}")
+        raise BenchFailed(f"{module} ended with code {done.returncode}: {last}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -235,6 +239,6 @@ def _limits(name: str, found: Found, progress: Progress) -> dict[str, float]:
     progress("the limit", 0, 1)
     with TemporaryDirectory(prefix="atoll-bench-") as folder:
         order = {"do": "limit", "folder": folder, "model": MODELS[name], "bytes": found.bytes}
-        answer = _ask(Path(folder), order)
+        answer = ask(Path(folder), order)
     progress("the limit", 1, 1)
     return answer

@@ -23,17 +23,18 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from broker.connection import connect
 from broker.jetstream_blobs import JetStreamBlobs
 from eventlog.blobs import BlobStore
-from eventlog.config import RunConfig
+from eventlog.config import Outer, RunConfig
 from ops.bench.resources import THREADS
 from ops.bench.shapes import count
 from outer.feedback import Feedback
 from outer.merge import apply_update
 from outer.norms import Norms
-from outer.pseudo_gradient import Anchor
+from outer.pseudo_gradient import Anchor, Progress
 from outer.schedule import rule_of
 from outer.versions import load_parameters
 from sitehub import machine
@@ -60,7 +61,7 @@ async def _with_blobs(order: Answer) -> Answer:
         blobs = await JetStreamBlobs.open(connection, config.name)
         initial = folder / "initial"
         await blobs.get(order["initial"], initial)
-        site = _Site(config, folder, initial)
+        site = Site(config.outer, folder, load_parameters(initial))
         initial.unlink()
         work = deliver if order["do"] == "deliver" else apply
         answer: Answer = await work(site, blobs, folder, order)
@@ -68,18 +69,17 @@ async def _with_blobs(order: Answer) -> Answer:
     return answer
 
 
-class _Site:
+class Site:
     """What a trainer's replica of the model is made of: θ and m, the anchor, the local parameters,
     and the residual of its codec."""
 
-    def __init__(self, config: RunConfig, folder: Path, initial: Path) -> None:
-        self.outer = config.outer
-        self.theta = load_parameters(initial)
-        self.momentum = {name: torch.zeros_like(value) for name, value in self.theta.items()}
-        self.local = {name: value.clone() for name, value in self.theta.items()}
-        self.anchor = Anchor(self.theta)
+    def __init__(self, outer: Outer, folder: Path, theta: dict[str, Tensor]) -> None:
+        self.outer, self.theta = outer, theta
+        self.momentum = {name: torch.zeros_like(value) for name, value in theta.items()}
+        self.local = {name: value.clone() for name, value in theta.items()}
+        self.anchor = Anchor(theta)
         self.anchor.reserve(self.local)
-        shapes = {name: value.shape for name, value in self.theta.items()}
+        shapes = {name: value.shape for name, value in theta.items()}
         self.feedback = Feedback(folder / "feedback", shapes)
 
     def move(self, seed: int) -> None:
@@ -88,27 +88,32 @@ class _Site:
         for value in self.local.values():
             value.sub_(torch.randn(value.shape, generator=chance).mul_(PROGRESS))
 
-    def publish(self, label: str, path: Path) -> Norms:
-        """Cut the progress and encode it."""
-        progress = self.anchor.publish(self.local)
+    def cut(self) -> Progress:
+        """P ← local: a trainer stands still."""
+        return self.anchor.publish(self.local)
+
+    def encode(self, label: str, progress: Progress, path: Path) -> Norms:
+        """The delta's file; may run beside training."""
         return self.feedback.encode(label, progress.items(), self.outer.delta_codec, path)
 
-    def apply(self, path: Path) -> str:
-        """Take an update's step and re-anchor."""
+    def step(self, path: Path) -> str:
+        """θ, m ← next, by an update's file; the digest of θ. May run beside training."""
         self.anchor.keep()
-        digest = apply_update(self.theta, self.momentum, path, rule_of(self.outer, 0.0))
+        return apply_update(self.theta, self.momentum, path, rule_of(self.outer, 0.0))
+
+    def fold(self) -> None:
+        """local ← θ + (local − P): a trainer stands still."""
         self.anchor.rebase(self.local, self.theta)
-        return digest
 
 
-async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+async def deliver(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
     """Each site's delta, encoded and stored."""
     deltas = []
     for number in range(order["sites"]):
         path = folder / f"delta-{number}"
         site.move(number)
         began = time.perf_counter()
-        norms = site.publish(str(number), path)
+        norms = site.encode(str(number), site.cut(), path)
         encoded = time.perf_counter()
         blob = await blobs.put(path)
         deltas.append(
@@ -127,7 +132,7 @@ async def deliver(site: _Site, blobs: BlobStore, folder: Path, order: Answer) ->
     return {"deltas": deltas}
 
 
-async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
+async def apply(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
     """Each version in turn, from its update."""
     versions = []
     for number, update in enumerate(order["updates"], start=1):
@@ -135,7 +140,8 @@ async def apply(site: _Site, blobs: BlobStore, folder: Path, order: Answer) -> A
         began = time.perf_counter()
         await blobs.get(update, path)
         fetched = time.perf_counter()
-        digest = site.apply(path)
+        digest = site.step(path)
+        site.fold()
         versions.append(
             {
                 "download": fetched - began,

@@ -19,8 +19,10 @@ BENCHES: dict[str, str] = {
     "blob": "ops.bench.blob",
     "churn": "ops.bench.churn",
     "codec": "ops.bench.codec",
+    "codec-quality": "ops.bench.codec_quality",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
+    "overhead": "ops.bench.overhead",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
     "torchft": "ops.bench.torchft",
@@ -34,16 +36,30 @@ BENCHES: dict[str, str] = {
     "--params", type=click.Choice(sorted(MODELS)), help="Of `round`: the model; else qwen3-0.6b."
 )
 @click.option("--sites", type=click.IntRange(1, 64), help="Of `round`: how many deliver; else 3.")
+@click.option(
+    "--step-seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Of `overhead`: an inner step's; else what the published shares imply.",
+)
 @json_option
-def bench(name: str, quick: bool, params: str | None, sites: int | None, as_json: bool) -> None:
+def bench(
+    name: str,
+    quick: bool,
+    params: str | None,
+    sites: int | None,
+    step_seconds: float | None,
+    as_json: bool,
+) -> None:
     """Measure NAME on this machine, in one run, against a named limit or peer.
 
     \b
     blob      how fast a blob comes into a real broker and out of it, near and 100 ms away
     churn     what a decision costs at 1,000 sites, beside its cost at 3
     codec     what encoding and decoding a model costs, beside a copy of it
+    codec-quality  what few bits, and overlap, cost in held-out loss
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
+    overhead  what share of the wall time an exchange costs at H inner steps a round
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase
     torchft   an outer round of 50 million parameters, beside torchft's DiLoCo
@@ -51,10 +67,16 @@ def bench(name: str, quick: bool, params: str | None, sites: int | None, as_json
     Values are medians of several runs; a ratio is value / against. Without --quick it ends within
     12 minutes on two cores. A missed target is shown and does not change the exit code.
     """
-    options = {"params": params, "sites": sites}
-    given = {key: value for key, value in options.items() if value is not None}
-    if given and name != "round":
-        raise click.UsageError(f"--{next(iter(given))} is an option of `atoll bench round` alone")
+    options: dict[str, dict[str, object]] = {
+        "round": {"params": params, "sites": sites},
+        "overhead": {"step_seconds": step_seconds},
+    }
+    for owner, its in options.items():
+        for key, value in its.items():
+            if value is not None and owner != name:
+                option = key.replace("_", "-")
+                raise click.UsageError(f"--{option} is an option of `atoll bench {owner}` alone")
+    given = {key: value for key, value in options.get(name, {}).items() if value is not None}
     clean_up_on_termination()
     with Meter() as meter:
         report: Report = importlib.import_module(BENCHES[name]).run(quick, meter, **given)

@@ -29,7 +29,7 @@ def test_a_transfer_of_hours_is_told_in_minutes_and_one_that_stands_still_says_s
     now = 20.0
     report(20_000_000, 3_000_000_000)
     assert said == [
-        "fetching: 0 of 3,000 MB, standing still",
+        "fetching: 0 of 3,000 MB, nothing since the last line",
         "fetching: 20 of 3,000 MB, 1 MB/s, 50 min left",
     ]
 

@@ -100,6 +100,47 @@ def test_a_blob_that_comes_back_is_taken_before_a_snapshot_that_cannot_be_had_ei
     assert [one["do"] for one in desk.told if one.get("path") == UPDATE] == ["apply"]
 
 
+def test_a_joiner_ends_the_fetch_it_has_begun_though_newer_snapshots_come() -> None:
+    run = Scenario({"epochs": 9})
+    run.arrive("b")
+    desk = Slow(run)
+    for version in (1, 2, 3):
+        run.open(b=1)
+        run.work("b", version)
+        run.commit()
+        run.apply("b", version)
+        blob = name(f"snapshot {version}")
+        fields = {"version": version, "blob": blob, "num_bytes": 40, "reason": "it is due"}
+        assert run.decide(SnapshotSaved.model_validate(fields)) == ""
+        if version == 1:
+            desk.turn()
+            desk.ready()
+            desk.turn()
+            assert run.admit("a", run.view.waiting_joins()[0].token) == ""
+        desk.turn()
+    assert desk.wanted == [name("snapshot 1")]
+    desk.logic.on_fetched(name("snapshot 1"), desk.now)
+    desk.turn()
+    assert (desk.told[-1]["do"], desk.told[-1]["version"]) == ("load", 1)
+    desk.hold(1)
+    desk.turn()
+    assert desk.wanted == [name("snapshot 1"), name("update 2")]
+
+
+class Slow(Desk):
+    """A desk whose blobs are on their way until the test says so."""
+
+    def __init__(self, run: Scenario) -> None:
+        super().__init__(run)
+        self.wanted: list[str] = []
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Fetch):
+            self.wanted.append(action.blob)
+        else:
+            super()._do(action)
+
+
 def test_undelivered_progress_stays_on_top_of_a_snapshot(tmp_path: Path) -> None:
     """The anchor rule: local ← θ_new + (local − P), by numbers that fp32 holds exactly."""
     save_initial(4, tmp_path / "initial")

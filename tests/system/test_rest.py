@@ -59,6 +59,7 @@ async def test_who_comes_in_mid_round_starts_from_the_newest_version_and_contrib
             fleet.routes["late"] = tap.url
             fleet.site("late")
             await fleet.until(lambda log: log.of(BlockStarted, "site.late"), "its first block")
+        assert VersionApplied.type in said, "it trains before it says which version it holds"
         await _both_contribute(fleet, said)
 
 
