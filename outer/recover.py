@@ -228,7 +228,7 @@ async def _initial(view: View, blobs: BlobStore, folder: Path) -> Recovered:
     path = await fetch(blobs, view.run().parameters_blob, folder)
     parameters = await asyncio.to_thread(load_parameters, path)
     _check(0, "parameters", view.run().initial_digest, await asyncio.to_thread(digest, parameters))
-    state = OuterState.initial(parameters)
+    state = OuterState.of_own(parameters)
     return Recovered(state, await asyncio.to_thread(state.digests))
 
 

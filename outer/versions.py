@@ -63,8 +63,14 @@ class OuterState:
         """Version 0: a copy of the parameters, momentum and residual zero."""
         theta = {
             name: parameters[name].detach().to("cpu", torch.float32, copy=True).contiguous()
-            for name in sorted(parameters)
+            for name in parameters
         }
+        return cls.of_own(theta)
+
+    @classmethod
+    def of_own(cls, parameters: Mapping[str, Tensor]) -> OuterState:
+        """Version 0 of parameters that nobody else uses, fp32 on the CPU: they are not copied."""
+        theta = {name: parameters[name] for name in sorted(parameters)}
         return cls(0, theta, _zeros(theta), _zeros(theta))
 
     def clone(self) -> OuterState:
