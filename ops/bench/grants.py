@@ -242,7 +242,12 @@ def _shop() -> Any:
     """A workshop that holds version 0 and has nothing to do."""
     digests = {name: digest_of(f"{name} 0") for name in ("parameters", "momentum", "residual")}
     state = SimpleNamespace(version=0)
-    return SimpleNamespace(state=state, digests=SimpleNamespace(**digests), blobs=_Shelf())
+    return SimpleNamespace(
+        state=state,
+        digests=SimpleNamespace(**digests),
+        blobs=_Shelf(),
+        sweep=lambda: None,  # it has no folder
+    )
 
 
 def _syncs_per_second(path: Path, num: int) -> float:
