@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -72,13 +71,8 @@ class Writer:
         self._file.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._file.__exit__(*error)
 
     @property
     def num_bytes(self) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from eventlog import phases
 from eventlog.config import MAX_BLOCKS_PER_ROUND
 from eventlog.events import BlockStarted, DeltaBlock, DeltaPublished
+from leases.blocks import BlockIndex
 from leases.rows import Block
 from leases.states import LEASED, TRAINED, TRAINING
 from sitehub import settling
@@ -181,20 +183,11 @@ def deliver(hub: HubState, held: list[Block]) -> list[Action]:
     states = {key_of(block): block.state for block in held}
     if any(states.get(key_of(block)) == TRAINING for block in one.blocks):
         return []
-    index = hub.view.index()
     one.announced = True
     hub.queue.append(
         DeltaPublished(
             base_version=one.base_version,
-            blocks=tuple(
-                DeltaBlock(
-                    epoch=block.epoch,
-                    block=block.block,
-                    lease=block.lease,
-                    tokens=index.tokens(block.block),
-                )
-                for block in one.blocks
-            ),
+            blocks=delta_blocks(one.blocks, hub.view.index()),
             blob=one.blob,
             num_bytes=one.num_bytes,
             codec=one.codec,
@@ -204,6 +197,16 @@ def deliver(hub: HubState, held: list[Block]) -> list[Action]:
         )
     )
     return [Drop((one.name,))]
+
+
+def delta_blocks(blocks: Sequence[Block], index: BlockIndex) -> tuple[DeltaBlock, ...]:
+    """Blocks as the delta names them that holds their progress: by token, with what they weigh."""
+    return tuple(
+        DeltaBlock(
+            epoch=one.epoch, block=one.block, lease=one.lease, tokens=index.tokens(one.block)
+        )
+        for one in blocks
+    )
 
 
 def settle(hub: HubState, held: list[Block]) -> None:

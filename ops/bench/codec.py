@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ops.bench.measure import Measure, Progress, Report, Target, at_most, measured
-from ops.bench.qwen3 import SMALL, Shapes, Sizes, shapes
+from ops.bench.shapes import MODELS, Shapes, shapes_of
 from outer.codecs import Writer
 from outer.packing import CODECS, Codec, Parts
 from outer.values import pieces
@@ -39,7 +39,8 @@ class _Times:
 
 def run(quick: bool, progress: Progress) -> Report:
     """See `ops.commands.bench`."""
-    model, num_runs = shapes(SMALL if quick else Sizes()), 1 if quick else 3
+    model = shapes_of(MODELS["qwen3-50m" if quick else "qwen3-0.6b"])
+    num_runs = 1 if quick else 3
     num_elements = sum(map(math.prod, model.values()))
     parts = 1 + num_runs * len(CODECS)
     progress("making a delta", 0, parts)

@@ -13,7 +13,6 @@ from eventlog.events import (
     OPERATOR,
     BlockCompleted,
     BlockStarted,
-    DeltaBlock,
     DeltaPublished,
     RoundClosed,
     RoundCommitted,
@@ -28,6 +27,7 @@ from eventlog.writer import Stamp, Writer
 from leases.rows import Block, Incarnation
 from leases.states import LEASED
 from ops.bench.rig import Rig
+from sitehub.delivery import delta_blocks
 
 PATIENCE_S = 600.0  # a coordinator recovers, judges and merges billions of bytes
 
@@ -98,19 +98,8 @@ class Scripted:
         """One site announces its stored delta; the sequence. `delta`: blob, num_bytes, codec,
         base_version, norm, max_abs."""
         name = list(self._pens)[number]
-        index = self._rig.view.index()
-        published = DeltaPublished(
-            blocks=tuple(
-                DeltaBlock(
-                    epoch=one.epoch,
-                    block=one.block,
-                    lease=one.lease,
-                    tokens=index.tokens(one.block),
-                )
-                for one in blocks
-            ),
-            **delta,
-        )
+        named = delta_blocks(blocks, self._rig.view.index())
+        published = DeltaPublished(blocks=named, **delta)
         return await self._pens[name].append([published], self._stamp(name))
 
     async def committed(self, round_: int, delivered: int) -> Round:

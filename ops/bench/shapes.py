@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+Shapes = dict[str, tuple[int, ...]]
+
 _QWEN3 = {"model_type": "qwen3", "tie_word_embeddings": True}
 
 # Named by what they are; the parameters of each are counted by a test.
@@ -34,7 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def shapes_of(table: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def shapes_of(table: dict[str, Any]) -> Shapes:
     """Names and shapes of a model's parameters, sorted, tied ones once; no memory is taken."""
     import torch  # whoever only asks for names of models need not wait for it
     from transformers import AutoModelForCausalLM

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.benches import quick
 
 WHAT = {
     "blob": {"put": "≥ 0.4×", "get": "≥ 0.3×", "100 ms put": "≥ 50×", "100 ms get": "≥ 5×"},
@@ -20,18 +18,7 @@ KEYS = {"what", "value", "unit", "against", "against_value", "ratio", "target", 
 
 @pytest.mark.parametrize("name", sorted(WHAT))
 def test_a_quick_bench_prints_the_documented_object(name: str, tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    found = subprocess.run(
-        [sys.executable, "-m", "ops", "bench", name, "--quick", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    report = json.loads(found.stdout)
+    report = quick(name, tmp_path)
     assert report["name"] == name and report["runs"] == 1 and report["machine"]["cores"]
     assert {one["what"]: one["target"] for one in report["measures"]} == WHAT[name]
     for one in report["measures"]:

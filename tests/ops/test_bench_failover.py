@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 from ops.bench.failover import Found, measures
-from tests.support.forkserver import CHECKOUT
+from tests.support.benches import quick
 
 LIMITS = {
     "failover": ("K ticks plus 1 s", 5.0),
@@ -46,15 +41,7 @@ def test_each_measure_is_held_against_its_limit_by_the_median_of_the_trials() ->
 
 @pytest.mark.soak
 def test_the_quick_bench_measures_everything_and_meets_its_targets() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", "bench", "failover", "--quick", "--json"],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    report = json.loads(done.stdout)
+    report = quick("failover")
     assert (report["name"], report["runs"]) == ("failover", 1)
     said = {one["what"]: one for one in report["measures"]}
     assert set(LIMITS) < set(said)

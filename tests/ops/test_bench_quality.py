@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,18 +11,20 @@ from ops.bench import codec_quality
 from ops.bench.codec_quality import ARMS, Arm, Row, config_of, interval, play, report
 from ops.bench.pocket import PocketRun
 from sitehub.corpus import Corpus
+from tests.support.benches import quick
 
 RESULTS = Path(__file__).parent.parent.parent / "docs" / "results"
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text") / "data"
+    codec_quality._build(folder, 64)
+    return folder
+
+
 def test_quick_gives_every_measure_of_the_study() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ops", "bench", "codec-quality", "--quick", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout)
+    found = quick("codec-quality")
     assert [one["what"] for one in found["measures"]] == [arm.name for arm in ARMS[1:]]
     assert all(math.isfinite(one["value"]) for one in found["measures"])
     targets = {one["what"]: one["target"] for one in found["measures"]}
@@ -34,10 +33,8 @@ def test_quick_gives_every_measure_of_the_study() -> None:
 
 
 def test_arms_of_a_seed_train_the_same_tokens_and_fp32_is_bit_equal_to_itself(
-    tmp_path: Path,
+    tmp_path: Path, data: Path
 ) -> None:
-    data = tmp_path / "data"
-    codec_quality._build(data, 64)
     first, again = (play(Arm("fp32", "fp32"), 1, 1, data) for _ in range(2))
     late = play(Arm("overlap", "fp32", 1), 1, 1, data)
     assert first.loss == again.loss and first.tokens == late.tokens
@@ -45,6 +42,20 @@ def test_arms_of_a_seed_train_the_same_tokens_and_fp32_is_bit_equal_to_itself(
     corpus = Corpus.open(data)
     with pytest.raises(ValueError, match="delay_blocks = 4"):
         PocketRun(corpus, config_of(ARMS[0], 1, 1), tmp_path, delay_blocks=4)
+
+
+def test_overlap_folds_in_late_and_what_a_codec_loses_goes_with_the_next_delta(
+    tmp_path: Path, data: Path
+) -> None:
+    prompt, late = (play(Arm("fp32", "fp32", blocks), 1, 2, data) for blocks in (0, 1))
+    assert late.tokens == prompt.tokens and late.loss != prompt.loss
+    folder = tmp_path / "run"
+    folder.mkdir()
+    one = PocketRun(Corpus.open(data), config_of(Arm("4-bit", "4-bit"), 1, 2), folder)
+    one.play()
+    for site in one._sites:
+        assert site.replica.feedback.pending == ()
+        assert any(tensor.any() for tensor in site.replica.feedback.residual().values())
 
 
 def test_the_report_pairs_by_seed() -> None:

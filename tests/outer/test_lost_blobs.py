@@ -4,6 +4,7 @@ snapshot; where nobody does, it is said which blob is missing, and nothing is ma
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,20 @@ def spoil(world: World, blob: str) -> None:
     (file,) = world.folder.joinpath("blobs").glob(f"{blob}*")
     file.chmod(0o644)
     file.write_bytes(b"something else")
+
+
+def removals(world: World, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Takes what is removed from the store from here on."""
+    found: set[str] = set()
+    release = world.blobs.release
+
+    async def noted(digests: Iterable[str]) -> None:
+        named = list(digests)
+        found.update(named)
+        await release(named)
+
+    monkeypatch.setattr(world.blobs, "release", noted)
+    return found
 
 
 async def beat(site: Site, missing: str | None) -> None:
@@ -107,7 +122,7 @@ async def test_a_damaged_update_that_a_site_reports_is_made_up_for_and_an_untrue
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("version", [0, 1])
 async def test_the_only_state_that_a_joiner_can_begin_from_is_stored_again(
-    tmp_path: Path, version: int, damaged: bool
+    tmp_path: Path, version: int, damaged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await started(tmp_path, {"rounds": 9}, snapshots={"every_versions": 1})
     one = world.coordinator()
@@ -124,6 +139,7 @@ async def test_the_only_state_that_a_joiner_can_begin_from_is_stored_again(
             spoil(world, blob)
         else:
             await world.blobs.release([blob])
+        removed = removals(world, monkeypatch)
         path = tmp_path / "again"
         for _ in range(40):
             await beat(site, blob)
@@ -134,6 +150,7 @@ async def test_the_only_state_that_a_joiner_can_begin_from_is_stored_again(
             except (BlobDamaged, BlobMissing):
                 continue
     assert path.exists() and len(snapshots(world)) == version
+    assert removed == ({blob} if damaged else set())  # R20: only what nobody can use makes room
 
 
 async def test_p3_a_state_that_nobody_holds_and_whose_delta_is_lost_is_said_and_not_made_up(

@@ -87,6 +87,15 @@ def test_version_0_is_a_copy_with_zero_momentum_and_residual_in_sorted_order() -
     assert initial.digests().momentum == initial.digests().residual == zero
 
 
+def test_version_0_of_parameters_that_are_its_own_takes_no_memory_for_them() -> None:
+    parameters = {"b": torch.ones(3), "a": torch.ones(2, 2)}
+    own = OuterState.of_own(parameters)
+    assert [own.parameters[name].data_ptr() for name in ("a", "b")] == [
+        parameters[name].data_ptr() for name in ("a", "b")
+    ]
+    assert own.digests() == OuterState.initial(parameters).digests()
+
+
 def test_a_clone_shares_nothing() -> None:
     original = state()
     copy = original.clone()
