@@ -75,23 +75,6 @@ def test_a_round_waits_for_who_owes_blocks_until_all_are_in_or_the_deadline() ->
     ]
 
 
-def test_with_overlap_who_has_trained_its_quota_is_said_to_wait_for_the_version() -> None:
-    run = two_at_work()
-    run.train("alpha", 0, 1)
-    run.deliver("alpha", 0, 1)
-    run.commit()
-    run.apply("alpha", 1)  # and beta has not
-    assert run.open(alpha=1, beta=1) == ""
-    run.train("beta", 2, 3)
-    run.tick()
-    assert said(run)[0].startswith(
-        "round 2 waits for alpha (0 of 1 blocks), "
-        "beta (its quota is trained, version 1 is on its way), "
-    )
-    run.apply("beta", 1)
-    assert "beta (1 of 1 blocks)" in said(run)[0]  # never more than it is to have
-
-
 def test_once_the_quorum_is_reached_the_grace_runs_and_the_round_closes_when_it_is_said_to() -> (
     None
 ):
