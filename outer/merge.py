@@ -23,12 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outer import digests
 from outer.codecs import DeltaInvalid, Opened, Writer
-from outer.digests import TensorsDigest, of_piece
-from outer.nesterov import Rule, carry, step
-from outer.pieces import Array, flat, over_pieces
+from outer.compiled import compiled
+from outer.digests import PieceDigest, TensorsDigest
+from outer.nesterov import Rule, settle, step
+from outer.pieces import Array, flat, over_pieces, split
 from outer.versions import Digests, OuterState
 
+_SPAN = 1 << 16  # elements that are still in the cache when they are hashed
 Members = Sequence[tuple[Path, float]]  # files of deltas with their weights, in the cut's order
 
 
@@ -60,7 +63,7 @@ def take_step(
     if not deltas:
         raise ValueError("a round without a delta has no step to take")
     model = (state.parameters, state.momentum, state.residual)
-    digests = [TensorsDigest() for _ in model]
+    wholes = [TensorsDigest() for _ in model]
     with ExitStack() as stack:
         members = [
             (stack.enter_context(Opened(path, state.parameters)), np.float32(weight))
@@ -76,10 +79,10 @@ def take_step(
             def work(piece: slice, name: str = name, rows: _Parts = rows) -> tuple[bytes, ...]:
                 return _merge_piece(name, piece, rows, members, update, rule)
 
-            hashes = over_pieces(rows.theta.size, work)
-            for i, whole in enumerate(digests):
+            hashes = over_pieces(rows.theta.size, work, size=digests.PIECE)
+            for i, whole in enumerate(wholes):
                 whole.add(name, tensors[i], [found[i] for found in hashes])
-    return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in digests))
+    return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in wholes))
 
 
 def apply_update(
@@ -100,10 +103,18 @@ def apply_update(
 
 
 def accumulate(total: Array | None, delta: Array, weight: np.float32) -> Array:
-    """total + weight·delta, in place of `total`, the product in place of `delta`; the first term is
-    weight·delta itself."""
-    term: Array = np.multiply(delta, weight, out=delta)
-    return term if total is None else np.add(total, term, out=total)
+    """total + weight·delta, in place of `total`; the first term, in place of `delta`."""
+    if total is None:
+        term: Array = np.multiply(delta, weight, out=delta)
+        return term
+    _accumulate(total, delta, weight)
+    return total
+
+
+@compiled
+def _accumulate(total: Array, delta: Array, weight: np.float32) -> None:
+    for i in range(total.size):
+        total[i] += delta[i] * weight
 
 
 def _apply(
@@ -114,10 +125,15 @@ def _apply(
         theta, m = flat(parameters[name]), flat(momentum[name])
 
         def work(piece: slice, name: str = name, theta: Array = theta, m: Array = m) -> bytes:
-            step(theta[piece], m[piece], _read(update, name, piece), rule)
-            return of_piece(theta[piece])
+            moves, one = _read(update, name, piece), PieceDigest()
+            for part in split(piece, _SPAN):
+                start = part.start - piece.start
+                step(theta[part], m[part], moves[start : part.stop - piece.start], rule)
+                one.add(theta[part])
+            return one.digest()
 
-        digest.add(name, parameters[name], over_pieces(theta.size, work))
+        hashes = over_pieces(theta.size, work, size=digests.PIECE)
+        digest.add(name, parameters[name], hashes)
     return digest.hexdigest()
 
 
@@ -136,15 +152,16 @@ def _merge_piece(
         total = accumulate(total, _read(member, name, piece), weight)
     assert total is not None
     np.add(total, residual, out=residual)
-    update.add_piece(name, piece.start, torch.from_numpy(residual), torch.from_numpy(total))
-    np.subtract(residual, total, out=residual)
-    before = theta.copy()
-    move = step(theta, momentum, total, rule)
-    carry(residual, before, theta, move, rule)
-    return of_piece(theta), of_piece(momentum), of_piece(residual)
+    update.add_piece(name, piece.start, torch.from_numpy(residual), total)
+    hashes = PieceDigest(), PieceDigest(), PieceDigest()
+    for part in split(slice(0, len(total)), _SPAN):
+        settle(theta[part], momentum[part], residual[part], total[part], rule)
+        for one, row in zip(hashes, (theta, momentum, residual), strict=True):
+            one.add(row[part])
+    return tuple(one.digest() for one in hashes)
 
 
 def _read(file: Opened, name: str, piece: slice) -> Array:
-    out = torch.empty(piece.stop - piece.start)
+    out: Array = np.empty(piece.stop - piece.start, np.float32)
     file.piece(name, piece.start, out)
-    return flat(out)
+    return out

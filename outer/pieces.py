@@ -31,14 +31,24 @@ def flat(tensor: Tensor) -> Array:
     return row
 
 
+def split(whole: slice, size: int = PIECE) -> list[slice]:
+    """A slice in slices of `size`, and the rest."""
+    begins = range(whole.start, whole.stop, size)
+    return [slice(begin, min(begin + size, whole.stop)) for begin in begins]
+
+
 def over_pieces(
-    num_elements: int, work: Callable[[slice], T], device: torch.device | None = None
+    num_elements: int,
+    work: Callable[[slice], T],
+    device: torch.device | None = None,
+    size: int = PIECE,
 ) -> list[T]:
-    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises.
-    `device`: where the values are; on an accelerator pieces are larger, for one thread."""
+    """What `work` returns for each piece of `num_elements`, in order: of `size`, and the rest.
+    Raises what it raises. `device`: where the values are; on an accelerator pieces are larger, for
+    one thread."""
     on_cpu = device is None or device.type == "cpu"
-    size = PIECE if on_cpu else DEVICE_PIECE
-    pieces = [slice(i, min(i + size, num_elements)) for i in range(0, num_elements, size)]
+    size = size if on_cpu else DEVICE_PIECE
+    pieces = split(slice(0, num_elements), size)
     num_threads = torch.get_num_threads()
     if num_threads < 2 or len(pieces) < 2 or not on_cpu:
         return [work(piece) for piece in pieces]

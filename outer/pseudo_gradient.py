@@ -35,6 +35,12 @@ class Progress(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return torch.sub(self._before[name], self._after[name])
 
+    @torch.no_grad()
+    def piece(self, name: str, piece: slice) -> Tensor:
+        """Some of a tensor's elements (flat, row-major), in memory of their own."""
+        before, after = (one[name].detach().view(-1)[piece] for one in (self._before, self._after))
+        return torch.sub(before, after)
+
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._before))
 

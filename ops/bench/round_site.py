@@ -94,7 +94,7 @@ class Site:
 
     def encode(self, label: str, progress: Progress, path: Path) -> Norms:
         """The delta's file; may run beside training."""
-        return self.feedback.encode(label, progress.items(), self.outer.delta_codec, path)
+        return self.feedback.encode(label, progress.piece, self.outer.delta_codec, path)
 
     def step(self, path: Path) -> str:
         """θ, m ← next, by an update's file; the digest of θ. May run beside training."""
