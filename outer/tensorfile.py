@@ -99,8 +99,7 @@ class Writer:
     def __enter__(self) -> Self:
         if self._over is not None:
             self._over.replace(self._part)
-        keep = 0 if self._over else os.O_TRUNC
-        self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | keep, 0o666)
+        self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.ftruncate(self._file, self.num_bytes)
             _write_at(self._file, memoryview(self._head), 0)
@@ -122,9 +121,7 @@ class Writer:
         size = row.dtype.itemsize
         offset, entry = start * size, self._entries[name]
         if size != entry.dtype.itemsize or offset + row.nbytes > entry.num_bytes:
-            raise ValueError(
-                f"{name!r} is {entry}; {len(row)} of {row.dtype} do not fit at {start}"
-            )
+            raise ValueError(f"{name!r} is {entry}; {row.dtype} does not fit at {start}")
         if row.size:
             data = row.view(np.uint8).data
             _write_at(self._file, data, len(self._head) + self._starts[name] + offset)
