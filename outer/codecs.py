@@ -25,7 +25,7 @@ from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
 from outer.packing import CODECS, Row
-from outer.pieces import over_pieces
+from outer.pieces import over_pieces, over_tensors
 from outer.tensorfile import TensorFileInvalid
 from outer.values import OutOfRange
 
@@ -202,14 +202,14 @@ def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norm
         if file.codec != codec:
             what = f"{path.name} is encoded as {file.codec}, it was said to be {codec}"
             raise DeltaInvalid("form", what)
-        for name, shape in file.shapes.items():
-            measure_piece = partial(_measure_piece, file, name, meter)
-            if not all(over_pieces(math.prod(shape), measure_piece)):
+        sizes = ((name, math.prod(shape)) for name, shape in file.shapes.items())
+        for name, good in over_tensors(sizes, partial(_measure_piece, file, meter)):
+            if not all(good):
                 raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
     return meter.norms()
 
 
-def _measure_piece(file: Opened, name: str, meter: NormsMeter, piece: slice) -> bool:
+def _measure_piece(file: Opened, meter: NormsMeter, name: str, piece: slice) -> bool:
     values = np.empty(piece.stop - piece.start, np.float32)
     file.piece(name, piece.start, values)
     return meter.add_row(values)

@@ -36,7 +36,7 @@ from torch import Tensor
 from outer import codecs, tensorfile
 from outer.norms import Norms, NormsMeter
 from outer.packing import CODECS
-from outer.pieces import over_pieces
+from outer.pieces import over_tensors
 from outer.tensorfile import Entry, Reader, TensorFileInvalid
 
 Values = Callable[[str, slice], Tensor]  # a flat piece of the tensor of a name, fp32
@@ -103,9 +103,10 @@ class Feedback:
             residual = stack.enter_context(self._reading(self._residual if alone else None))
             file = stack.enter_context(codecs.Writer(path, codec, self._shapes))
             rest = stack.enter_context(self._writing(left)) if left else None
-            for name, shape in self._shapes.items():
-                work = partial(_encode_piece, name, values, residual, file, meter, rest)
-                over_pieces(math.prod(shape), work, device)
+            work = partial(_encode_piece, values, residual, file, meter, rest)
+            sizes = ((name, math.prod(shape)) for name, shape in self._shapes.items())
+            for _ in over_tensors(sizes, work, device):
+                pass
         if left or (alone and self._residual):
             pending = [*self._pending, _Pending(label, left, adds=not alone)]
             self._save(self._residual, pending)
@@ -216,12 +217,12 @@ class Feedback:
 
 
 def _encode_piece(
-    name: str,
     values: Values,
     residual: Reader | None,
     file: codecs.Writer,
     meter: NormsMeter,
     rest: tensorfile.Writer | None,
+    name: str,
     piece: slice,
 ) -> None:
     row, start = values(name, piece), piece.start

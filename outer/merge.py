@@ -14,7 +14,7 @@ a few pieces, however many deltas there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from outer.codecs import DeltaInvalid, Opened, Writer
 from outer.compiled import compiled
 from outer.digests import PieceDigest, TensorsDigest
 from outer.nesterov import Rule, settle, step
-from outer.pieces import Array, flat, over_pieces, split
+from outer.pieces import Array, flat, over_tensors, split
 from outer.versions import Digests, OuterState
 
 _SPAN = 1 << 16  # elements that are still in the cache when they are hashed
@@ -71,17 +71,19 @@ def take_step(
         ]
         shapes = {name: tensor.shape for name, tensor in state.parameters.items()}
         update = stack.enter_context(Writer(update_path, codec, shapes))
-        for name in sorted(shapes):
-            before(name)
-            tensors = [part[name] for part in model]
-            rows = _Parts(*map(flat, tensors))
+        rows = {name: _Parts(*(flat(part[name]) for part in model)) for name in sorted(shapes)}
 
-            def work(piece: slice, name: str = name, rows: _Parts = rows) -> tuple[bytes, ...]:
-                return _merge_piece(name, piece, rows, members, update, rule)
+        def due() -> Iterator[tuple[str, int]]:
+            for name, parts in rows.items():
+                before(name)
+                yield name, parts.theta.size
 
-            hashes = over_pieces(rows.theta.size, work, size=digests.PIECE)
+        def work(name: str, piece: slice) -> tuple[bytes, ...]:
+            return _merge_piece(name, piece, rows[name], members, update, rule)
+
+        for name, hashes in over_tensors(due(), work, size=digests.PIECE):
             for i, whole in enumerate(wholes):
-                whole.add(name, tensors[i], [found[i] for found in hashes])
+                whole.add(name, model[i][name], [found[i] for found in hashes])
     return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in wholes))
 
 
@@ -121,18 +123,18 @@ def _apply(
     parameters: Mapping[str, Tensor], momentum: Mapping[str, Tensor], update: Opened, rule: Rule
 ) -> str:
     digest = TensorsDigest()
-    for name in sorted(parameters):
-        theta, m = flat(parameters[name]), flat(momentum[name])
+    rows = {name: (flat(parameters[name]), flat(momentum[name])) for name in sorted(parameters)}
 
-        def work(piece: slice, name: str = name, theta: Array = theta, m: Array = m) -> bytes:
-            moves, one = _read(update, name, piece), PieceDigest()
-            for part in split(piece, _SPAN):
-                start = part.start - piece.start
-                step(theta[part], m[part], moves[start : part.stop - piece.start], rule)
-                one.add(theta[part])
-            return one.digest()
+    def work(name: str, piece: slice) -> bytes:
+        moves, one = _read(update, name, piece), PieceDigest()
+        theta, m = (row[piece] for row in rows[name])
+        for part in split(slice(0, len(moves)), _SPAN):
+            step(theta[part], m[part], moves[part], rule)
+            one.add(theta[part])
+        return one.digest()
 
-        hashes = over_pieces(theta.size, work, size=digests.PIECE)
+    sizes = ((name, theta.size) for name, (theta, _) in rows.items())
+    for name, hashes in over_tensors(sizes, work, size=digests.PIECE):
         digest.add(name, parameters[name], hashes)
     return digest.hexdigest()
 

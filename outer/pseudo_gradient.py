@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from outer.pieces import flat
 
 # Below this number of elements an operation of torch runs on the thread that calls it, so pieces
 # are shared out to as many threads as torch may use, and each fits a core's cache.
@@ -35,11 +38,10 @@ class Progress(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return torch.sub(self._before[name], self._after[name])
 
-    @torch.no_grad()
     def piece(self, name: str, piece: slice) -> Tensor:
         """Some of a tensor's elements (flat, row-major), in memory of their own."""
-        before, after = (one[name].detach().view(-1)[piece] for one in (self._before, self._after))
-        return torch.sub(before, after)
+        rows = (flat(one[name])[piece] for one in (self._before, self._after))
+        return torch.from_numpy(np.subtract(*rows))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._before))
