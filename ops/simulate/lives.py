@@ -55,6 +55,7 @@ class Life:
     beats: int = 0
     early: int = 0
     lacks: tuple[str, int, int] | None = None  # a blob; term and tick since which it says so
+    start: int = 0  # the newest version that had a snapshot when it was admitted
 
 
 @dataclass(slots=True)
@@ -204,6 +205,7 @@ class Lives:
             self.fault("P8", "R14", f"{event.site} is admitted before its time")
         one = Life(entry.token, event.site, self.term, self.term_ticks, now)
         one.progress = (self.term, self.term_ticks)
+        one.start = max(self.ledger.snapshots, default=0)
         self.lives[entry.record.sequence] = one
 
     def _site_refused(self, event: Any, entry: Entry, *_: Any) -> None:

@@ -13,15 +13,18 @@ DAMAGED = b""  # what is left of a blob whose bytes are not those of its name an
 
 
 class SimBlobs:
-    """One process's `BlobStore`; `shared` is what all of them see. `removing` is told what goes."""
+    """One process's `BlobStore`; `shared` is what all of them see. `removing` is told what goes.
+    A blob of `whole_bytes` or more is a snapshot."""
 
     def __init__(
         self,
         client: Client,
         shared: dict[str, bytes],
         removing: Callable[[list[str]], None] = lambda _: None,
+        whole_bytes: int = 0,
     ) -> None:
         self._client, self._shared, self._removing = client, shared, removing
+        self._whole_bytes = whole_bytes
 
     async def put(self, source: Path, progress: Progress | None = None) -> BlobRef:
         """See `BlobStore.put`."""
@@ -32,8 +35,9 @@ class SimBlobs:
         return blob
 
     async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
-        """See `BlobStore.get`."""
+        """See `BlobStore.get`. What is removed while it comes is missing."""
         await self._client.reach(BlobUnavailable)
+        await self._client.carry(len(self._shared.get(digest, DAMAGED)) >= self._whole_bytes)
         if digest not in self._shared:
             raise BlobMissing(f"blob {digest} is not stored")
         if self._shared[digest] == DAMAGED:

@@ -101,6 +101,7 @@ class World:
                 site = SiteMachine(self, name, rate, kind.start_s)
                 site.stays_s = kind.stays_s
                 site.requeue_s = kind.requeue_s if kind.returns else None
+                site.snapshot_s = kind.snapshot_s
                 self.sites.append(site)
                 for at_s in kind.joins_s:
                     self.loop.outside(at_s + number * kind.every_s, self._come, site)
