@@ -30,6 +30,7 @@ from eventlog.locks import exclusive
 from eventlog.log import EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
+from leases.sizes import most_bytes
 from leases.table import LeaseTable
 from leases.view import View
 from sitehub.actions import (
@@ -229,7 +230,8 @@ class Hub:
         while True:
             try:
                 if not target.exists():
-                    await self.blobs.get(blob, target)
+                    view = self.logic.hub.view
+                    await self.blobs.get(blob, target, max_bytes=most_bytes(view.db, blob))
                 return self.logic.on_fetched(blob, self.clock())
             except BlobUnavailable as error:
                 self.say(_again(error))

@@ -29,7 +29,7 @@ from ops.simulate.ledger import Ledger
 
 MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
 ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
-LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot
+LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot to be stored
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -70,11 +70,12 @@ class Join:
 class Lives:
     """`fault` is told what must not be; `speaks(token, since_s)`: whether nothing has kept
     that incarnation's hub from speaking since then. `spoiled`: blobs that a trainer has written
-    badly, and how."""
+    badly, and how; `snapshot_s`: how long the slowest site fetches a snapshot."""
 
     fault: Fault
     speaks: Callable[[Token, float], bool] = lambda token, since_s: False
     spoiled: Mapping[str, str] = field(default_factory=dict)
+    snapshot_s: float = 0.0
     ledger: Ledger = field(init=False)
     lives: dict[int, Life] = field(default_factory=dict)
     departures: list[dict[str, Any]] = field(default_factory=list)
@@ -173,7 +174,7 @@ class Lives:
         """R20: whoever leads makes up for a blob that a site cannot have, before long."""
         if blob is None or one.lacks is None or one.lacks[:2] != (blob, self.term):
             one.lacks = (blob, self.term, self.term_ticks) if blob else None
-        elif self.term_ticks - one.lacks[2] > LACK_TICKS:
+        elif self.term_ticks - one.lacks[2] > LACK_TICKS + self._timing.ticks(self.snapshot_s):
             self.fault("P2", "R20", f"{one.site} cannot have blob {blob[:12]}, and nobody helps")
 
     def _failed(self, envelope: Envelope, event: Event) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from eventlog.blobs import BlobRef, Progress, digest_file
-from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
+from eventlog.errors import BlobDamaged, BlobMissing, BlobTooLarge, BlobUnavailable
 from ops.simulate.network import Client
 
 DAMAGED = b""  # what is left of a blob whose bytes are not those of its name any more
@@ -34,10 +34,20 @@ class SimBlobs:
             self._shared.setdefault(blob.digest, source.read_bytes())
         return blob
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         """See `BlobStore.get`. What is removed while it comes is missing."""
         await self._client.reach(BlobUnavailable)
-        await self._client.carry(len(self._shared.get(digest, DAMAGED)) >= self._whole_bytes)
+        num_bytes = len(self._shared.get(digest, DAMAGED))
+        if max_bytes is not None and num_bytes > max_bytes:
+            raise BlobTooLarge(digest, num_bytes, max_bytes)
+        await self._client.carry(num_bytes >= self._whole_bytes)
         if digest not in self._shared:
             raise BlobMissing(f"blob {digest} is not stored")
         if self._shared[digest] == DAMAGED:

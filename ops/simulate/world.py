@@ -57,6 +57,7 @@ class World:
             scenario.check_every,
             self._speaks,
             self.spoiled,
+            max(kind.snapshot_s for kind in scenario.sites),
         )
         self.lost: dict[str, bytes] = {}  # blobs that the store has lost: as its mirror has them
         self.loses_update: list[bool] = []  # of the next versions; True: it is only damaged
