@@ -163,11 +163,12 @@ class Duties:
                 self._view, round_, deltas, position.sequence, position.log_digest
             )
         except (BlobMissing, BlobDamaged, DeltaInvalid, NonFinite) as error:
-            rotten = await self.workshop.weed()
+            blobs = [delta.blob for delta in deltas]
+            rotten = await self.workshop.weed(blobs)
             if isinstance(error, NonFinite) and not rotten:
                 raise  # it would come again
             self.say(f"round {round_.round}: {error}; checking its deltas again")
-            self.workshop.forget([delta.blob for delta in deltas])
+            self.workshop.forget(blobs)
             seqs = [delta.token[0] for delta in deltas]
             self._forget(seqs)
             self._unjudged.update(seqs)

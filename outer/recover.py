@@ -87,8 +87,8 @@ async def recovered_at(view: View, shelf: Shelf, version: int) -> Recovered:
     """θ, m and e after `version` steps, with their digests, every step's verified.
 
     A snapshot that is lost or torn is passed over for the one before, and the shelf's `say` tells
-    so. Raises VersionDiffers, DeltaInvalid (both also where a fetched file has rotted), StateLost,
-    BlobMissing (an update that `parameters_at` needs), BlobUnavailable.
+    so. Raises VersionDiffers, StateLost, BlobMissing (an update that `parameters_at` needs),
+    BlobUnavailable; where a fetched file has rotted, VersionDiffers, DeltaInvalid, NonFinite.
     """
     return await _steps(view, shelf, version, version, lambda _: None)
 

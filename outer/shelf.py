@@ -38,9 +38,12 @@ class Shelf:
             self._sound.add(name)
         return path
 
-    async def weed(self) -> bool:
-        """Throw away every file that is not what its name says; whether there was one."""
-        paths = [one for one in sorted(self.folder.glob("*")) if is_digest(one.name)]
+    async def weed(self, names: Iterable[str] | None = None) -> bool:
+        """Throw away those of these files, or of all, that are not what their names say; whether
+        there was one."""
+        if names is None:
+            names = [one.name for one in self.folder.glob("*") if is_digest(one.name)]
+        paths = [path for name in sorted(names) if (path := self.folder / name).exists()]
         return not all([await self._weed(path) for path in paths])
 
     def drop(self, names: Iterable[str]) -> None:

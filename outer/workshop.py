@@ -20,7 +20,7 @@ from eventlog.events import RoundCommitted, SnapshotSaved
 from leases.rows import Delta, Round, Version
 from leases.view import View
 from outer import recover
-from outer.codecs import DeltaInvalid
+from outer.codecs import DeltaInvalid, NonFinite
 from outer.copying import Copying
 from outer.facts import Verdict
 from outer.judging import examine
@@ -55,7 +55,7 @@ class Workshop:
             version, self.state, self.digests = view.run().version, None, None  # its memory first
             try:
                 found = await recover.recovered_at(view, self._shelf, version)
-            except (DeltaInvalid, recover.VersionDiffers):
+            except (DeltaInvalid, NonFinite, recover.VersionDiffers):
                 if not await self._shelf.weed():
                     raise  # no file is to blame
                 found = await recover.recovered_at(view, self._shelf, version)
@@ -164,10 +164,10 @@ class Workshop:
         """Drop fetched files that are merged or released."""
         self._shelf.drop(delta_blobs)
 
-    async def weed(self) -> bool:
-        """Drop fetched files that have rotted; whether there was one."""
+    async def weed(self, blobs: list[str]) -> bool:
+        """Drop those of these fetched files that have rotted; whether there was one."""
         async with self.lock:
-            return await self._shelf.weed()
+            return await self._shelf.weed(blobs)
 
     def sweep(self) -> None:
         """Drop what a predecessor that was killed has left half made. What it fetched, or half of
