@@ -124,9 +124,7 @@ async def _compare_snapshot(view: View, shelf: Shelf, row: Version) -> None:
     shelf.drop([row.snapshot_blob])
 
 
-async def _judge_merged(
-    view: View, shelf: Shelf, state: OuterState, row: Version
-) -> list[str]:
+async def _judge_merged(view: View, shelf: Shelf, state: OuterState, row: Version) -> list[str]:
     """P8: deltas that were merged though their blobs give cause to refuse them."""
     wrong = []
     for delta in view.merged_in(row.round):

@@ -209,7 +209,9 @@ def releasing(view: View) -> list[Event]:
     blobs = sorted(old - needed)[:1000]
     if not blobs:
         return []
-    reason = f"versions up to {horizon} are recovered from the snapshots of {horizon} and {kept[-1]}"
+    reason = (
+        f"versions up to {horizon} are recovered from the snapshots of {horizon} and {kept[-1]}"
+    )
     if who:
         reason = f"{who} holds no version yet, and may start from that of {horizon}, kept for it"
     return [BlobsReleased(blobs=tuple(blobs), reason=reason)]
