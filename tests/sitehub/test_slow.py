@@ -12,7 +12,7 @@ LIMIT_S = 60.0
 
 
 def story(num_versions: int = 0) -> Scenario:
-    """A run of so many versions, of which the first has a snapshot of 9 MB, and updates 40 bytes."""
+    """A run of so many versions: the first has a snapshot of 9 MB, and updates have 40 bytes."""
     run = Scenario({"epochs": 9}, limits={"transfer_s": LIMIT_S})
     run.arrive("b")
     for version in range(1, num_versions + 1):

@@ -19,7 +19,7 @@ from tests.support.watched import History
 )
 async def test_a_snapshot_that_takes_many_intervals_to_come_is_fetched_once(fleet: Fleet) -> None:
     """At 20 kB/s; updates have few bits, so that it can catch up. What it then says it holds has
-    the committed digest, or its event would be void. No chunk of the snapshot is asked for twice."""
+    the committed digest, or its event would be void. No chunk is asked for twice."""
     asked: Counter[str] = Counter()
 
     def note(message: Published) -> bool:
