@@ -39,6 +39,7 @@ CODES = {
     "BlobError": INVALID,
     "BlobMissing": INVALID,
     "BlobDamaged": INVALID,
+    "BlobTooLarge": INVALID,
     "BlobUnavailable": UNREACHABLE,
     "LockHeld": TEMPORARY,
     "BrokerUnreachable": UNREACHABLE,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from eventlog.errors import AtollError
 from outer.packing import CODECS, Codec
-from outer.tensorfile import Entry, Header, Reader, dtype_name
+from outer.tensorfile import Entry, Header, Reader, data_bytes, dtype_name
 
 FORMAT = 1
 MAX_ELEMENTS = 1 << 48  # of a tensor that a file can speak of
@@ -43,6 +43,13 @@ def head(codec: str, shapes: Shapes) -> tuple[Header, dict[str, Entry]]:
             stored = tuple(shape) if method.elementwise else (length,)
             entries[f"{part}/{name}"] = Entry(method.parts[part], stored)
     return header, entries
+
+
+def max_file_bytes(codec: str, reference: Mapping[str, Any]) -> int:
+    """Of the file of any delta of this form under a codec of `CODECS`: what its values take is
+    known to the byte."""
+    _, entries = head(codec, {name: tuple(one.shape) for name, one in reference.items()})
+    return 8 + max_bytes(reference) + data_bytes(entries)
 
 
 def max_bytes(reference: Mapping[str, Any]) -> int:

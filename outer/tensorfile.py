@@ -91,7 +91,7 @@ class Writer:
         self._over = over
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
-        self._lacking = sum(one.num_bytes for one in self._entries.values())
+        self._lacking = data_bytes(self._entries)
         self.num_bytes = len(self._head) + self._lacking  # of the file
         self._counting = threading.Lock()
         self._file = -1
@@ -246,6 +246,11 @@ def _head_bytes(path: Path) -> int:
 def _printable(text: str) -> str:
     """The library quotes the file as it is, and terminals obey what they are shown."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def data_bytes(entries: Mapping[str, Entry]) -> int:
+    """What the values of a file of these entries take, behind its head."""
+    return sum(one.num_bytes for one in entries.values())
 
 
 def dtype_name(dtype: torch.dtype) -> str:
