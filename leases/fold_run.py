@@ -121,7 +121,7 @@ def tick(books: Books, entry: Entry) -> str:
 def _unusable(event: RunCreated) -> str:
     """Why no run can be made of this: rules and schedules read the configuration as it stands."""
     try:
-        RunConfig.model_validate(event.config)
+        RunConfig.recorded(event.config)
         digest = content_digest(event.config)
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         return f"its configuration is invalid: {str(error)[:500]}"

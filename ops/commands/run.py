@@ -48,11 +48,7 @@ def create(
     settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked_corpus
 
-    if data:
-        settings = settings.model_copy(
-            update={"data": settings.data.model_copy(update={"path": data})}
-        )
-    corpus = checked_corpus(settings)
+    corpus = checked_corpus(settings, config, data)
     event = asyncio.run(_create(broker, settings, corpus))
     shape = event.data
     if as_json:
