@@ -41,6 +41,7 @@ CODES = {
     "BlobDamaged": INVALID,
     "BlobUnavailable": UNREACHABLE,
     "LockHeld": TEMPORARY,
+    "BrokerUrlInvalid": USAGE,
     "BrokerUnreachable": UNREACHABLE,
     "BrokerUnfit": INVALID,
     "LinkDown": UNREACHABLE,

@@ -238,3 +238,28 @@ def test_a_reader_that_goes_away_is_no_failed_check() -> None:
         writer.stdout.close()
         assert writer.stderr.read() == b""
     assert writer.returncode == exits.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "list"],
+        ["run", "create", __file__],  # before the file is read
+        ["coordinate", "some-run"],
+        ["site", "run", "some-run", "a", "--data", "."],
+        ["watch", "some-run"],
+        ["audit", "some-run"],
+        ["eval", "some-run", "--data", "."],
+        ["log", "tail", "some-run"],
+    ],
+)
+def test_what_is_no_url_of_a_broker_is_refused_at_once_wherever_it_was_given(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "atoll: 'http://h:1' is no URL of a broker: "
+    assert run([*command, "--broker", "http://h:1"]) == exits.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(says)
+    monkeypatch.setenv("ATOLL_BROKER", "http://h:1")
+    assert run(command) == exits.USAGE
+    assert capsys.readouterr().err.startswith(says)
