@@ -40,6 +40,7 @@ CODES = {
     "BlobMissing": INVALID,
     "BlobDamaged": INVALID,
     "BlobUnavailable": UNREACHABLE,
+    "AccessMissing": INVALID,
     "LockHeld": TEMPORARY,
     "BrokerUrlInvalid": USAGE,
     "BrokerUnreachable": UNREACHABLE,

@@ -12,7 +12,7 @@ from eventlog.errors import AtollError, Conflict
 from eventlog.events import OPERATOR, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
-from ops.connect import blobs_of
+from ops.connect import blobs_of, usable
 from sitehub.corpus import Corpus, DataInvalid
 from sitehub.founding import found
 from sitehub.model import ModelInvalid, build_model
@@ -45,8 +45,10 @@ def checked_corpus(config: RunConfig, file: Path, data: str | None = None) -> Co
 async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
 
-    A creation that was interrupted is completed by doing it again. Raises RunExists.
+    A creation that was interrupted is completed by doing it again. Raises RunExists, and what
+    `usable` raises, before anything is made.
     """
+    await usable(config.blobs)
     log = await JetStreamLog.create(connection, config.name)
     if await log.last_sequence():
         raise RunExists(f"run {config.name} exists on {connection.url}: choose another name")

@@ -90,7 +90,7 @@ async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -
     from ops import auditing
     from ops.connect import opened
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=deep) as (log, blobs, _):
         with auditing.bar("auditing") as progress, auditing.opened_audit(run, life) as audit:
             await auditing.feed_run(audit, log, progress)
             went = await auditing.deep_run(audit, log, blobs, progress) if deep else None

@@ -76,7 +76,7 @@ async def _evaluate(
     from sitehub.evaluate import evaluate, sample
     from sitehub.model import build_model, load_into
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=True) as (log, blobs, _):
         async with folded(log) as projection:
             view = View(projection.db)
             if view.manifest_digest() != corpus.manifest_digest:

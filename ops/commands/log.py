@@ -160,7 +160,7 @@ async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) 
     from ops.connect import opened
     from ops.logfile import export
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=with_blobs) as (log, blobs, _):
         return await export(log, blobs if with_blobs else None, target)
 
 

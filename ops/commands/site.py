@@ -97,7 +97,7 @@ async def _run(
         say(f"{name}: {text}")
 
     pace = pace_of(max_rate)
-    async with opened(run, broker, f"site-{name}", pace) as (log, blobs, _):
+    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (log, blobs, _):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
