@@ -7,20 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from broker.connection import connect
-from broker.jetstream_blobs import JetStreamBlobs
-from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
-from eventlog.chain import Record
 from ops.cli import run
 from ops.home import Home
-from tests.ops.watching import over, records
+from tests.ops.watching import append, over, records
 
 ROOT = Path(__file__).parent.parent.parent
 ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
@@ -36,19 +32,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerSe
     with BrokerServer(ServerSettings(Home.find().broker)) as server:
         asyncio.run(append(server.url, HISTORY[:EARLY], create=True))
         yield server
-
-
-async def append(url: str, history: Sequence[Record], create: bool = False) -> None:
-    """Put the records' payloads on their subjects, in their order."""
-    async with await connect(url, name="tests") as connection:
-        if create:
-            await (await JetStreamLog.create(connection, "tests")).close()
-            await (await JetStreamBlobs.create(connection, "tests")).close()
-        log = await JetStreamLog.open(connection, "tests")
-        for record in history:
-            last = await log.last(record.subject)
-            await log.append(record.subject, [record.payload], last.sequence if last else 0)
-        await log.close()
 
 
 def test_a_run_is_shown_as_it_stands_now(server: BrokerServer, capsys) -> None:
