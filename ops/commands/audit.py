@@ -54,7 +54,7 @@ def audit(
     Every block merged at most once, in a closed epoch exactly once; by whom its lease allowed;
     with the weight that the data gives it; versions, digests and the log itself unbroken. A FILE
     needs no broker and, without --deep, no torch. Exit code 1 where a promise is broken or the file
-    is damaged, naming the first wrong sequence.
+    is damaged, naming the first wrong sequence; else 2 where the run has no such --block.
 
     A file proves that nothing in it was damaged, and through which event a later one attests it.
     Whoever noted a log digest elsewhere can compare it with the one printed by --json.
@@ -68,6 +68,11 @@ def audit(
     else:
         findings, went = asyncio.run(_of_run(found, broker, life, deep))
     ok = findings.ok and (went is None or went.ok)
+    if life is not None and ok:
+        from ops import auditview
+
+        if missing := auditview.no_such_block(life, findings):
+            raise click.UsageError(missing)
     if as_json:
         print_json(_as_json(findings, went, life, explain, ok))
     else:
