@@ -40,8 +40,10 @@ def eval_(
     The version is rebuilt from the newest snapshot before it and the published updates, and its
     digest compared with the log's.
     """
+    from ops.signals import clean_up_on_termination
     from sitehub.corpus import Corpus
 
+    clean_up_on_termination()
     corpus = Corpus.open(data, verify="full")
     result = asyncio.run(_evaluate(run, corpus, version, max_tokens, prompt, record, broker))
     if as_json:
@@ -89,8 +91,8 @@ async def _evaluate(
             if not 0 <= number <= view.run().version:
                 raise RequestVoid(f"run {run} has versions 0 to {view.run().version}")
             say(f"rebuilding version {number}")
-            folder = Home.find().scratch(run)
-            parameters = await parameters_at(view, blobs, folder, number)
+            with Home.find().scratch(run) as folder:
+                parameters = await parameters_at(view, blobs, folder, number)
             config = view.config()
         model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
         load_into(model, parameters)
