@@ -69,4 +69,29 @@ def test_it_tells_what_comes_and_ends_by_itself_with_the_run(server: BrokerServe
         process.wait()
     assert process.returncode == 0
     assert "finished the run at version 1, 32 tokens — target met" in out.splitlines()[-1]
-    assert errors == "run tests has finished: target met\n"
+    assert errors.splitlines() == [
+        "run tests has finished: target met",
+        "next: atoll eval tests --data DIR (how good the model is)",
+        "next: atoll audit tests --deep (whether it is what the log says)",
+    ]
+
+
+def test_while_nothing_comes_it_says_once_what_to_do(server: BrokerServer) -> None:
+    process = subprocess.Popen(
+        [*ATOLL, "watch", "tests", "--broker", server.url],
+        cwd=ROOT,
+        env=os.environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        # the coordinator of this history says nothing more: K ticks of 2 s, then it is missed
+        assert process.stderr.readline() == "next: atoll coordinate tests\n"
+        asyncio.run(append(server.url, HISTORY[EARLY:]))
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert "next: atoll coordinate" not in errors and "has finished" in errors
