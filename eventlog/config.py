@@ -78,7 +78,7 @@ class Outer(Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of η after that
     # share of η's peak that "linear" and "cosine" end at
     final_lr: Annotated[float, Field(gt=0, le=1)] = 1.0
-    delta_codec: CodecName = "bf16"  # sites to coordinator
+    delta_codec: CodecName = "bf16"  # sites to coordinator; docs/codecs.md says which to choose
     update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
     # "delayed": a site trains on while its delta is on its way, and folds the version in later
