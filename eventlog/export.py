@@ -66,7 +66,8 @@ async def write_export(
         os.replace(part, target)
         sync_directory(target.parent)
     except OSError as error:
-        raise AtollError(f"the log cannot be exported to {target}: {error}") from error
+        why = error.strerror or error
+        raise AtollError(f"the log cannot be exported to {target}: {why}") from error
     finally:
         part.unlink(missing_ok=True)
     return summary

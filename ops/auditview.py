@@ -128,7 +128,7 @@ def _console() -> Console:
     """Whole lines; in a pipe, which has no width, tables get enough to say everything."""
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = max(console.width, 160)
     return console
 
 

@@ -38,7 +38,7 @@ class _Block(click.ParamType):
 @click.argument("target", metavar="RUN|FILE")
 @click.option("--deep", is_flag=True, help="Recompute every version from the deltas, bit by bit.")
 @click.option("--explain", is_flag=True, help="Say which blocks were reclaimed from whom, and why.")
-@click.option("--block", type=_Block(), help="Show the life of one block, such as 0:17.")
+@click.option("--block", type=_Block(), help="Show the life of block B of epoch E: 0:17.")
 @broker_option
 @json_option
 def audit(

@@ -19,10 +19,22 @@ from ops.output import broker_option, json_option, print_json, run_name, say
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The token files, as sites have them.",
 )
-@click.option("--version", type=int, metavar="V", help="The version; by default the newest.")
-@click.option("--max-tokens", type=int, metavar="N", help="Of held-out text; by default all of it.")
+@click.option(
+    "--version", type=click.IntRange(0), metavar="V", help="The version; by default the newest."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of held-out text, in whole sequences; by default all of it.",
+)
 @click.option("--prompt", metavar="TEXT", help="Also write a sample that begins so.")
-@click.option("--record/--no-record", default=True, help="Put the result into the run's log.")
+@click.option(
+    "--record/--no-record",
+    default=True,
+    show_default=True,
+    help="Put the result into the run's log, where `watch` shows it.",
+)
 @broker_option
 @json_option
 def eval_(
