@@ -91,7 +91,8 @@ def build(
 def verify(directory: Path, other: Path | None, as_json: bool) -> None:
     """Check every byte of DIRECTORY, and compare it with OTHER.
 
-    The bytes are held against the manifest, the two by their manifests. Exit code 1 where a file is damaged or the two differ; the first difference is named.
+    The bytes are held against the manifest, the two by their manifests. Exit code 1 where a file is
+    damaged or the two differ; the first difference is named.
     """
     from sitehub import corpus, manifest
 
