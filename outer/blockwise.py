@@ -9,14 +9,20 @@ rounding. So decoding is exact, and zero stays zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from outer.values import check_range, check_scales, from_bf16
+from outer.compiled import compiled
+from outer.values import check_range, magnitude
 
 BLOCK = 128
 _HALF = BLOCK // 2
+Row = NDArray[np.float32]
+_ONE = np.array([0x3F80], np.int16)  # the bits of a scale of 1
 
 
 class Blockwise:
@@ -45,8 +51,18 @@ class Blockwise:
         num_blocks = -(-num_elements // BLOCK)
         return {"codes": num_blocks * (_HALF if self._packed else BLOCK), "scales": num_blocks}
 
-    def pack(self, values: Tensor) -> dict[str, Tensor]:
-        blocks = _blocks(values)
+    def pack(self, values: Row) -> dict[str, NDArray[Any]]:
+        row = np.pad(values, (0, -len(values) % BLOCK)) if len(values) % BLOCK else values
+        num_blocks, levels = len(row) // BLOCK, np.float32(self._levels)
+        codes = np.empty(num_blocks * (_HALF if self._packed else BLOCK), np.int8)
+        scales, divisors = np.empty(num_blocks, np.int16), np.empty(num_blocks, np.float32)
+        peak = _scale(row.view(np.int32), levels, scales, divisors, divisors.view(np.int32))
+        check_range(magnitude(peak), self.largest)
+        (_quantise_packed if self._packed else _quantise)(row, divisors, codes)
+        return {"codes": codes.view(np.uint8) if self._packed else codes, "scales": scales}
+
+    def pack_on_device(self, values: Tensor) -> dict[str, Tensor]:
+        blocks = torch.nn.functional.pad(values, (0, -len(values) % BLOCK)).view(-1, BLOCK)
         peaks = blocks.abs().amax(1)
         check_range(float(peaks.max()), self.largest)
         bits = (peaks / self._levels).view(torch.int32)
@@ -62,31 +78,113 @@ class Blockwise:
             codes = packed
         return {"codes": codes.view(-1), "scales": scales.view(torch.bfloat16)}
 
-    def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
-        check_scales(parts["scales"], "scales")
-        whole = out.numel() // BLOCK * BLOCK
+    def unpack(self, parts: Mapping[str, NDArray[Any]], out: Row) -> None:
+        whole = len(out) // BLOCK * BLOCK
         num_blocks, width = whole // BLOCK, _HALF if self._packed else BLOCK
-        codes, scales = parts["codes"].view(-1, width), from_bf16(parts["scales"])
-        if whole:
-            self._fill(codes[:num_blocks], scales[:num_blocks], out[:whole].view(-1, BLOCK))
-        if rest := out.numel() - whole:
-            last = torch.empty(1, BLOCK)
-            self._fill(codes[num_blocks:], torch.ones(1), last)
-            if last[0, rest:].any():
+        codes, scales = parts["codes"].view(np.int8), parts["scales"]
+        self._fill(codes[: num_blocks * width], scales[:num_blocks], out[:whole])
+        if rest := len(out) - whole:
+            numbers, last = np.empty((2, BLOCK), np.float32)
+            self._fill(codes[num_blocks * width :], _ONE, numbers)
+            if numbers[rest:].any():
                 raise ValueError("its last block goes on behind the last element")
-            out[whole:] = last[0, :rest].mul_(scales[num_blocks])
+            self._fill(codes[num_blocks * width :], scales[num_blocks:], last)
+            out[whole:] = last[:rest]
 
-    def _fill(self, codes: Tensor, scales: Tensor, blocks: Tensor) -> None:
-        if self._packed:
-            pairs = codes.view(torch.int8)
-            blocks[:, _HALF:] = pairs >> 4  # carries the sign down
-            blocks[:, :_HALF] = (pairs << 4).bitwise_right_shift_(4)
-        else:
-            blocks.copy_(codes)
-        blocks.mul_(scales[:, None])
+    def _fill(self, codes: NDArray[np.int8], scales: NDArray[np.int16], out: Row) -> None:
+        memory = np.empty(len(scales), np.int32)
+        fill = _decode_packed if self._packed else _decode
+        if not fill(codes, scales, memory, memory.view(np.float32), out):
+            raise ValueError("one of its scales is negative or not finite")
 
 
-def _blocks(values: Tensor) -> Tensor:
-    if (rest := values.numel() % BLOCK) == 0:
-        return values.view(-1, BLOCK)
-    return torch.nn.functional.pad(values, (0, BLOCK - rest)).view(-1, BLOCK)
+@compiled
+def _scale(
+    bits: NDArray[np.int32],
+    levels: np.float32,
+    scales: NDArray[np.int16],
+    divisors: NDArray[np.float32],
+    divisor_bits: NDArray[np.int32],
+) -> Any:
+    """The scale of each block as bf16, rounded up so that no quotient is beyond the last level, and
+    what to divide by: the same, the smallest bf16 instead of 0, so that quotients are 0. Returns
+    the bits of the largest magnitude. `divisor_bits`: the memory of `divisors`."""
+    largest = np.int32(0)
+    for block in range(scales.size):
+        peak = np.int32(0)
+        for i in range(BLOCK):
+            peak = max(peak, bits[block * BLOCK + i] & np.int32(0x7FFFFFFF))
+        divisor_bits[block] = peak
+        largest = max(largest, peak)
+    for block in range(scales.size):
+        divisors[block] = divisors[block] / levels
+    for block in range(scales.size):
+        scale = (divisor_bits[block] + np.int32(0xFFFF)) >> np.int32(16)
+        scales[block] = scale
+        divisor_bits[block] = max(scale, np.int32(1)) << np.int32(16)
+    return largest
+
+
+@compiled
+def _quantise(
+    values: NDArray[np.float32], divisors: NDArray[np.float32], codes: NDArray[np.int8]
+) -> None:
+    for block in range(divisors.size):
+        for i in range(block * BLOCK, (block + 1) * BLOCK):
+            codes[i] = np.int8(np.int32(np.rint(values[i] / divisors[block])))
+
+
+@compiled
+def _quantise_packed(
+    values: NDArray[np.float32], divisors: NDArray[np.float32], codes: NDArray[np.int8]
+) -> None:
+    for block in range(divisors.size):
+        divisor, start = divisors[block], block * BLOCK
+        for i in range(_HALF):
+            low = np.int32(np.rint(values[start + i] / divisor))
+            high = np.int32(np.rint(values[start + _HALF + i] / divisor))
+            codes[block * _HALF + i] = np.int8((low & np.int32(15)) | (high << np.int32(4)))
+
+
+@compiled
+def _widened(scales: NDArray[np.int16], bits: NDArray[np.int32]) -> bool:
+    """bf16 to the bits of fp32; whether all are finite, and none is negative or a negative zero."""
+    good = True
+    for block in range(scales.size):
+        good &= 0 <= scales[block] < 0x7F80
+        bits[block] = np.int32(scales[block]) << np.int32(16)
+    return good
+
+
+@compiled
+def _decode(
+    codes: NDArray[np.int8],
+    scales: NDArray[np.int16],
+    bits: NDArray[np.int32],
+    widened: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> bool:
+    """`bits`, `widened`: the same memory, for the scales in fp32. Whether these are good."""
+    good = _widened(scales, bits)
+    for block in range(scales.size):
+        for i in range(block * BLOCK, (block + 1) * BLOCK):
+            out[i] = np.float32(codes[i]) * widened[block]
+    return good
+
+
+@compiled
+def _decode_packed(
+    codes: NDArray[np.int8],
+    scales: NDArray[np.int16],
+    bits: NDArray[np.int32],
+    widened: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> bool:
+    good = _widened(scales, bits)
+    for block in range(scales.size):
+        scale, start = widened[block], block * BLOCK
+        for i in range(_HALF):
+            pair = codes[block * _HALF + i]
+            out[start + i] = np.float32(np.int8(pair << 4) >> 4) * scale
+            out[start + _HALF + i] = np.float32(pair >> 4) * scale
+    return good

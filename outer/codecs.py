@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +24,8 @@ from eventlog.errors import AtollError
 from outer import deltahead, packing, tensorfile
 from outer.deltahead import FORMAT, DeltaInvalid, Shapes
 from outer.norms import Norms, NormsMeter, measure
-from outer.packing import CODECS
-from outer.pieces import over_pieces
+from outer.packing import CODECS, Row
+from outer.pieces import over_pieces, over_tensors
 from outer.tensorfile import TensorFileInvalid
 from outer.values import OutOfRange
 
@@ -90,7 +91,7 @@ class Writer:
         if tuple(tensor.shape) != self._shapes[name]:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
-        source, target = tensor.detach().reshape(-1), decoded.view(-1)
+        source, target = tensor.detach().reshape(-1), decoded.view(-1).numpy()
 
         def work(piece: slice) -> None:
             self.add_piece(name, piece.start, source[piece], target[piece])
@@ -98,14 +99,14 @@ class Writer:
         over_pieces(source.numel(), work, source.device)
         return decoded
 
-    def add_piece(self, name: str, start: int, values: Tensor, out: Tensor) -> None:
+    def add_piece(self, name: str, start: int, values: Tensor, out: Row) -> None:
         """`add` for flat values of a tensor from its element `start` on: multiples of GRAIN, and
         the rest. By any thread; each element once."""
         try:
-            parts = {k: v.cpu() for k, v in self._codec.pack(values).items()}
+            parts = packing.pack_piece(self._codec, values)
             for part, begin in self._codec.lengths(start).items():
-                self._file.put(f"{part}/{name}", parts[part], begin)
-            packing.unpack(self._codec, parts, out)
+                self._file.put_row(f"{part}/{name}", parts[part], begin)
+            self._codec.unpack(parts, out)
         except OutOfRange as error:
             if not math.isfinite(error.peak):
                 raise NonFinite(name, "holds NaN or infinity") from error
@@ -148,20 +149,20 @@ class Opened(AbstractContextManager["Opened"]):
         """The canonical fp32 tensor (CPU), written to `out` where that is given (contiguous), else
         in memory of its own. Raises DeltaInvalid ("form", "blob"). NaN passes."""
         target = torch.empty(self.shapes[name]) if out is None else out
-        row = target.view(-1)
-        over_pieces(row.numel(), lambda piece: self.piece(name, piece.start, row[piece]))
+        row = target.view(-1).numpy()
+        over_pieces(row.size, lambda piece: self.piece(name, piece.start, row[piece]))
         return target
 
-    def piece(self, name: str, start: int, out: Tensor) -> None:
+    def piece(self, name: str, start: int, out: Row) -> None:
         """Write to `out` the flat values of a tensor from its element `start` on: multiples of
         GRAIN, and the rest. By any thread. Raises DeltaInvalid ("form", "blob")."""
-        begins, lengths = self._codec.lengths(start), self._codec.lengths(out.numel())
+        begins, lengths = self._codec.lengths(start), self._codec.lengths(out.size)
         try:
             parts = {
-                part: self._reader.some(f"{part}/{name}", begins[part], lengths[part])
+                part: self._reader.row(f"{part}/{name}", begins[part], lengths[part])
                 for part in self._codec.parts
             }
-            packing.unpack(self._codec, parts, out)
+            self._codec.unpack(parts, out)
         except TensorFileInvalid as error:
             raise DeltaInvalid("blob", str(error)) from error
         except ValueError as error:
@@ -201,14 +202,14 @@ def validate_delta(path: Path, reference: Mapping[str, Any], codec: str) -> Norm
         if file.codec != codec:
             what = f"{path.name} is encoded as {file.codec}, it was said to be {codec}"
             raise DeltaInvalid("form", what)
-        for name, shape in file.shapes.items():
-            measure_piece = partial(_measure_piece, file, name, meter)
-            if not all(over_pieces(math.prod(shape), measure_piece)):
+        sizes = ((name, math.prod(shape)) for name, shape in file.shapes.items())
+        for name, good in over_tensors(sizes, partial(_measure_piece, file, meter)):
+            if not all(good):
                 raise DeltaInvalid("nonfinite", f"{path.name} has NaN or infinity in {name!r}")
     return meter.norms()
 
 
-def _measure_piece(file: Opened, name: str, meter: NormsMeter, piece: slice) -> bool:
-    values = torch.empty(piece.stop - piece.start)
+def _measure_piece(file: Opened, meter: NormsMeter, name: str, piece: slice) -> bool:
+    values = np.empty(piece.stop - piece.start, np.float32)
     file.piece(name, piece.start, values)
-    return meter.add(values)
+    return meter.add_row(values)

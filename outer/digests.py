@@ -15,6 +15,7 @@ from torch import Tensor
 
 from outer.pieces import over_pieces
 
+PIECE = 1 << 18  # elements that have a hash each: part of what the digest is
 _UNSIGNED = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -49,12 +50,28 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return whole.hexdigest()
 
 
+class PieceDigest:
+    """sha256 of one piece that becomes ready bit by bit."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, values: np.ndarray[Any, Any]) -> None:
+        """What follows: a contiguous row of numbers."""
+        swapped = values.byteswap() if sys.byteorder == "big" else values
+        self._hash.update(swapped.data)
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
 def of_piece(values: np.ndarray[Any, Any]) -> bytes:
     """sha256 of one piece, a contiguous row of numbers."""
-    swapped = values.byteswap() if sys.byteorder == "big" else values
-    return hashlib.sha256(swapped.data).digest()
+    one = PieceDigest()
+    one.add(values)
+    return one.digest()
 
 
 def _of_pieces(tensor: Tensor) -> Sequence[bytes]:
     row = tensor.cpu().contiguous().reshape(-1).view(_UNSIGNED[tensor.element_size()]).numpy()
-    return over_pieces(row.size, lambda piece: of_piece(row[piece]))
+    return over_pieces(row.size, lambda piece: of_piece(row[piece]), size=PIECE)

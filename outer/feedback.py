@@ -12,7 +12,7 @@ The residuals are files of the site's own folder, of which one piece is read at 
 memory but the system's cache, a decision is a small file written, and a new incarnation finds them.
 A lossless codec has none.
 
-How it is used. The trainer has one `Feedback` for its folder and passes it the tensors of a delta;
+How it is used. The trainer has one `Feedback` for its folder and passes it what a delta is made of;
 the hub gives each delta a label when it cuts it, by which it finds the delta in the log again (say
 the incarnation and its first block with its lease), and calls `settle` when the log has decided. A
 new incarnation asks `pending` first: what the log has merged, it settles so; what is not in the log
@@ -22,22 +22,27 @@ and can no longer come there, it settles as refused; what is undecided, it leave
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from outer import codecs, tensorfile
 from outer.norms import Norms, NormsMeter
 from outer.packing import CODECS
-from outer.pieces import over_pieces
+from outer.pieces import over_tensors
 from outer.tensorfile import Entry, Reader, TensorFileInvalid
 
+Values = Callable[[str, slice], Tensor]  # a flat piece of the tensor of a name, fp32
+
 _STATE = "feedback.json"
+_SPARE = "spare"  # the residual that was in effect before: the next one is written over it
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -76,13 +81,18 @@ class Feedback:
         return tuple(one.label for one in self._pending if one.merged is None)
 
     def encode(
-        self, label: str, tensors: Iterable[tuple[str, Tensor]], codec: str, path: Path
+        self,
+        label: str,
+        values: Values,
+        codec: str,
+        path: Path,
+        device: torch.device | None = None,
     ) -> Norms:
         """Write a delta to `path`, residual included, and remember under its label what it loses;
         the norms of what a reader will decode.
 
-        Tensors come by name, in any order, on any device; they are used up: their memory is
-        written over. In memory are one of them and a few pieces, which all threads share out.
+        `values` gives a piece of a tensor, to any thread, in memory that is then written over; on
+        an accelerator if `device` is one, where pieces are large. A few pieces are in memory.
         Raises NonFinite, OSError; then nothing has changed.
         """
         if label in self.pending:
@@ -93,12 +103,10 @@ class Feedback:
             residual = stack.enter_context(self._reading(self._residual if alone else None))
             file = stack.enter_context(codecs.Writer(path, codec, self._shapes))
             rest = stack.enter_context(self._writing(left)) if left else None
-            for name, tensor in tensors:
-                if tuple(tensor.shape) != self._shapes[name]:
-                    raise ValueError(f"{name!r} is {list(tensor.shape)}, not {self._shapes[name]}")
-                row = tensor.detach().reshape(-1)
-                work = partial(_encode_piece, name, row, residual, file, meter, rest)
-                over_pieces(row.numel(), work, row.device)
+            work = partial(_encode_piece, values, residual, file, meter, rest)
+            sizes = ((name, math.prod(shape)) for name, shape in self._shapes.items())
+            for _ in over_tensors(sizes, work, device):
+                pass
         if left or (alone and self._residual):
             pending = [*self._pending, _Pending(label, left, adds=not alone)]
             self._save(self._residual, pending)
@@ -119,7 +127,10 @@ class Feedback:
                     residual = self._sum(residual, one.file)
                 else:
                     residual = one.file
+        before = self._residual
         self._save(residual, pending)
+        if before not in (None, residual):
+            (self._folder / str(before)).replace(self._folder / _SPARE)
         self._sweep()
 
     def residual(self) -> dict[str, Tensor]:
@@ -153,7 +164,9 @@ class Feedback:
 
     def _writing(self, file: str) -> tensorfile.Writer:
         entries = {name: Entry(torch.float32, shape) for name, shape in self._shapes.items()}
-        return tensorfile.Writer(self._folder / file, entries, None)
+        spare = self._folder / _SPARE
+        over = spare if spare.exists() else None
+        return tensorfile.Writer(self._folder / file, entries, None, over=over)
 
     def _load(self) -> str:
         """What the folder holds, or why it is not used."""
@@ -197,29 +210,33 @@ class Feedback:
 
     def _sweep(self) -> None:
         """Remove the files that nothing names: a crash may leave one."""
-        named = {_STATE, self._residual, *(one.file for one in self._pending)}
+        named = {_STATE, _SPARE, self._residual, *(one.file for one in self._pending)}
         for path in self._folder.iterdir():
             if path.name not in named:
                 path.unlink(missing_ok=True)
 
 
 def _encode_piece(
-    name: str,
-    row: Tensor,
+    values: Values,
     residual: Reader | None,
     file: codecs.Writer,
     meter: NormsMeter,
     rest: tensorfile.Writer | None,
+    name: str,
     piece: slice,
 ) -> None:
-    values, start = row[piece], piece.start
+    row, start = values(name, piece), piece.start
     if residual is not None:
-        values.add_(residual.some(name, start, len(values)).to(values.device))
-    decoded = torch.empty(len(values))
-    file.add_piece(name, start, values, decoded)
-    meter.add(decoded)
+        rest_before = residual.row(name, start, len(row))
+        if row.device.type == "cpu":
+            np.add(row.numpy(), rest_before, out=row.numpy())
+        else:
+            row += torch.from_numpy(rest_before).to(row.device)
+    decoded = np.empty(len(row), np.float32)
+    file.add_piece(name, start, row, decoded)
+    meter.add_row(decoded)
     if rest is not None:
-        rest.put(name, values.cpu().sub_(decoded), start)
+        rest.put_row(name, np.subtract(row.cpu().numpy(), decoded, out=decoded), start)
 
 
 def _boot() -> str:

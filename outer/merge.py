@@ -14,7 +14,7 @@ a few pieces, however many deltas there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outer import digests
 from outer.codecs import DeltaInvalid, Opened, Writer
-from outer.digests import TensorsDigest, of_piece
-from outer.nesterov import Rule, carry, step
-from outer.pieces import Array, flat, over_pieces
+from outer.compiled import compiled
+from outer.digests import PieceDigest, TensorsDigest
+from outer.nesterov import Rule, settle, step
+from outer.pieces import Array, flat, over_tensors, split
 from outer.versions import Digests, OuterState
 
+_SPAN = 1 << 16  # elements that are still in the cache when they are hashed
 Members = Sequence[tuple[Path, float]]  # files of deltas with their weights, in the cut's order
 
 
@@ -60,7 +63,7 @@ def take_step(
     if not deltas:
         raise ValueError("a round without a delta has no step to take")
     model = (state.parameters, state.momentum, state.residual)
-    digests = [TensorsDigest() for _ in model]
+    wholes = [TensorsDigest() for _ in model]
     with ExitStack() as stack:
         members = [
             (stack.enter_context(Opened(path, state.parameters)), np.float32(weight))
@@ -68,18 +71,20 @@ def take_step(
         ]
         shapes = {name: tensor.shape for name, tensor in state.parameters.items()}
         update = stack.enter_context(Writer(update_path, codec, shapes))
-        for name in sorted(shapes):
-            before(name)
-            tensors = [part[name] for part in model]
-            rows = _Parts(*map(flat, tensors))
+        rows = {name: _Parts(*(flat(part[name]) for part in model)) for name in sorted(shapes)}
 
-            def work(piece: slice, name: str = name, rows: _Parts = rows) -> tuple[bytes, ...]:
-                return _merge_piece(name, piece, rows, members, update, rule)
+        def due() -> Iterator[tuple[str, int]]:
+            for name, parts in rows.items():
+                before(name)
+                yield name, parts.theta.size
 
-            hashes = over_pieces(rows.theta.size, work)
-            for i, whole in enumerate(digests):
-                whole.add(name, tensors[i], [found[i] for found in hashes])
-    return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in digests))
+        def work(name: str, piece: slice) -> tuple[bytes, ...]:
+            return _merge_piece(name, piece, rows[name], members, update, rule)
+
+        for name, hashes in over_tensors(due(), work, size=digests.PIECE):
+            for i, whole in enumerate(wholes):
+                whole.add(name, model[i][name], [found[i] for found in hashes])
+    return OuterState(state.version + 1, *model), Digests(*(one.hexdigest() for one in wholes))
 
 
 def apply_update(
@@ -100,24 +105,37 @@ def apply_update(
 
 
 def accumulate(total: Array | None, delta: Array, weight: np.float32) -> Array:
-    """total + weight·delta, in place of `total`, the product in place of `delta`; the first term is
-    weight·delta itself."""
-    term: Array = np.multiply(delta, weight, out=delta)
-    return term if total is None else np.add(total, term, out=total)
+    """total + weight·delta, in place of `total`; the first term, in place of `delta`."""
+    if total is None:
+        term: Array = np.multiply(delta, weight, out=delta)
+        return term
+    _accumulate(total, delta, weight)
+    return total
+
+
+@compiled
+def _accumulate(total: Array, delta: Array, weight: np.float32) -> None:
+    for i in range(total.size):
+        total[i] += delta[i] * weight
 
 
 def _apply(
     parameters: Mapping[str, Tensor], momentum: Mapping[str, Tensor], update: Opened, rule: Rule
 ) -> str:
     digest = TensorsDigest()
-    for name in sorted(parameters):
-        theta, m = flat(parameters[name]), flat(momentum[name])
+    rows = {name: (flat(parameters[name]), flat(momentum[name])) for name in sorted(parameters)}
 
-        def work(piece: slice, name: str = name, theta: Array = theta, m: Array = m) -> bytes:
-            step(theta[piece], m[piece], _read(update, name, piece), rule)
-            return of_piece(theta[piece])
+    def work(name: str, piece: slice) -> bytes:
+        moves, one = _read(update, name, piece), PieceDigest()
+        theta, m = (row[piece] for row in rows[name])
+        for part in split(slice(0, len(moves)), _SPAN):
+            step(theta[part], m[part], moves[part], rule)
+            one.add(theta[part])
+        return one.digest()
 
-        digest.add(name, parameters[name], over_pieces(theta.size, work))
+    sizes = ((name, theta.size) for name, (theta, _) in rows.items())
+    for name, hashes in over_tensors(sizes, work, size=digests.PIECE):
+        digest.add(name, parameters[name], hashes)
     return digest.hexdigest()
 
 
@@ -136,15 +154,16 @@ def _merge_piece(
         total = accumulate(total, _read(member, name, piece), weight)
     assert total is not None
     np.add(total, residual, out=residual)
-    update.add_piece(name, piece.start, torch.from_numpy(residual), torch.from_numpy(total))
-    np.subtract(residual, total, out=residual)
-    before = theta.copy()
-    move = step(theta, momentum, total, rule)
-    carry(residual, before, theta, move, rule)
-    return of_piece(theta), of_piece(momentum), of_piece(residual)
+    update.add_piece(name, piece.start, torch.from_numpy(residual), total)
+    hashes = PieceDigest(), PieceDigest(), PieceDigest()
+    for part in split(slice(0, len(total)), _SPAN):
+        settle(theta[part], momentum[part], residual[part], total[part], rule)
+        for one, row in zip(hashes, (theta, momentum, residual), strict=True):
+            one.add(row[part])
+    return tuple(one.digest() for one in hashes)
 
 
 def _read(file: Opened, name: str, piece: slice) -> Array:
-    out = torch.empty(piece.stop - piece.start)
+    out: Array = np.empty(piece.stop - piece.start, np.float32)
     file.piece(name, piece.start, out)
-    return flat(out)
+    return out

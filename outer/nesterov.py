@@ -18,8 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from outer.compiled import compiled
 from outer.pieces import Array
 
+_SPAN = 4096  # elements at a time: everything about them fits the smallest cache
 _LEAST_LR = 2.0**-40  # below it a step moves nothing that fp32 could hold, and 1/η means nothing
 
 
@@ -44,18 +46,61 @@ class Rule:
 def step(parameters: Array, momentum: Array, update: Array, rule: Rule) -> Array:
     """One outer step in place, on rows of fp32 of equal length; `update` is unchanged. The move
     η(d + μm) is returned: what θ was to change by."""
-    np.multiply(momentum, rule.momentum, out=momentum)
-    np.add(momentum, update, out=momentum)
-    move: Array = np.multiply(momentum, rule.momentum)
-    np.add(move, update, out=move)
-    np.multiply(move, rule.lr, out=move)
-    np.subtract(parameters, move, out=parameters)
+    move: Array = np.empty_like(parameters)
+    _step(parameters, momentum, update, move, rule.lr, rule.momentum)
     return move
 
 
 def carry(residual: Array, before: Array, parameters: Array, move: Array, rule: Rule) -> None:
-    """e ← e + (1−μ)/η · (move − (θ before − θ)), in place; `before` and `move` are used up."""
-    np.subtract(before, parameters, out=before)
-    np.subtract(move, before, out=move)
-    np.multiply(move, rule.carry, out=move)
-    np.add(residual, move, out=residual)
+    """e ← e + (1−μ)/η · (move − (θ before − θ)), in place."""
+    _carry(residual, before, parameters, move, rule.carry)
+
+
+def settle(parameters: Array, momentum: Array, residual: Array, update: Array, rule: Rule) -> None:
+    """What a merge does once D, which `residual` holds, is encoded as `update` d, in place: e ← D −
+    d, then `step`, then `carry`."""
+    _settle(parameters, momentum, residual, update, rule.lr, rule.momentum, rule.carry)
+
+
+@compiled
+def _step(
+    parameters: Array,
+    momentum: Array,
+    update: Array,
+    move: Array,
+    lr: np.float32,
+    coefficient: np.float32,
+) -> None:
+    for i in range(parameters.size):
+        momentum[i] = momentum[i] * coefficient + update[i]
+        move[i] = (momentum[i] * coefficient + update[i]) * lr
+        parameters[i] -= move[i]
+
+
+@compiled
+def _carry(
+    residual: Array, before: Array, parameters: Array, move: Array, factor: np.float32
+) -> None:
+    for i in range(residual.size):
+        residual[i] += (move[i] - (before[i] - parameters[i])) * factor
+
+
+@compiled
+def _settle(
+    parameters: Array,
+    momentum: Array,
+    residual: Array,
+    update: Array,
+    lr: np.float32,
+    coefficient: np.float32,
+    factor: np.float32,
+) -> None:
+    before, move = np.empty(_SPAN, np.float32), np.empty(_SPAN, np.float32)
+    for begin in range(0, parameters.size, _SPAN):
+        end = min(begin + _SPAN, parameters.size)
+        theta, e, d = parameters[begin:end], residual[begin:end], update[begin:end]
+        for i in range(theta.size):
+            before[i] = theta[i]
+            e[i] -= d[i]
+        _step(theta, momentum[begin:end], d, move, lr, coefficient)
+        _carry(e, before, theta, move, factor)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from outer.values import max_abs
+from outer.compiled import compiled
+from outer.values import magnitude, peak_bits
 
-_PIECE = 1 << 16  # squares in float64 at a time: they stay in the cache
+_PIECE = 1 << 16  # elements whose squares are summed up in float64 at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,17 @@ class NormsMeter:
     def add(self, tensor: Tensor) -> bool:
         """One tensor more; whether all of it is finite. A sum over pieces is exact but for one
         rounding (`math.fsum`), so only the order within a piece matters, and that is ours."""
-        peak = max_abs(tensor)
+        return self.add_row(tensor.detach().reshape(-1).cpu().numpy())
+
+    def add_row(self, row: NDArray[np.float32]) -> bool:
+        """`add` for a row of numpy's."""
+        peak = magnitude(peak_bits(row))
         self._peaks.append(peak)
         if not math.isfinite(peak):
             return False
-        row = tensor.detach().reshape(-1).cpu().numpy()
-        for start in range(0, len(row), _PIECE):
-            squares = self._buffer()[: len(row) - start]
-            np.copyto(squares, row[start : start + _PIECE])
-            self._squares.append(_sum(np.multiply(squares, squares, out=squares)))
+        sums = np.empty(-(-len(row) // _PIECE))
+        _sums_of_squares(row, sums, self._buffer())
+        self._squares.extend(sums.tolist())
         return True
 
     def norms(self) -> Norms:
@@ -72,11 +75,30 @@ def measure(tensors: Mapping[str, Tensor]) -> Norms:
     return meter.norms()
 
 
-def _sum(values: NDArray[np.float64]) -> float:
-    """The sum of a row, which is used up, in an order of our own, by plain additions: a library's
-    sum adds in an order that depends on the processor, and a verdict on an outlier must not."""
-    while (half := len(values) // 2) > 0:
-        if len(values) % 2:
-            values[0] += values[-1]
-        values = np.add(values[:half], values[half : 2 * half], out=values[:half])
-    return float(values[0])
+@compiled
+def _sums_of_squares(
+    values: NDArray[np.float32], found: NDArray[np.float64], sums: NDArray[np.float64]
+) -> None:
+    """`found`: the sum of the squares of each piece of a row, in an order of our own: the second
+    half is added to the first, the odd last one to the first one, until one is left. A library's
+    sum adds in an order that depends on the processor, and a verdict on an outlier must not.
+    `sums`: memory for a piece."""
+    for number in range(found.size):
+        piece = values[number * _PIECE : (number + 1) * _PIECE]
+        left = piece.size
+        if left % 2 == 0:
+            left //= 2
+            for i in range(left):
+                one, other = np.float64(piece[i]), np.float64(piece[left + i])
+                sums[i] = one * one + other * other
+        else:
+            for i in range(left):
+                sums[i] = np.float64(piece[i]) * np.float64(piece[i])
+        while left > 1:
+            half = left // 2
+            if left % 2:
+                sums[0] += sums[left - 1]
+            for i in range(half):
+                sums[i] += sums[half + i]
+            left = half
+        found[number] = sums[0]

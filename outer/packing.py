@@ -8,16 +8,28 @@ processor's own conversion could treat denormals in a way of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from outer.blockwise import Blockwise
 from outer.topk import TopK
-from outer.values import check_range, from_bf16, max_abs, nearest_bf16, pieces
+from outer.values import (
+    check_range,
+    from_bf16,
+    magnitude,
+    max_abs,
+    nearest_bf16,
+    nearest_bf16_on_device,
+    peak_bits,
+    pieces,
+)
 
-Parts = dict[str, Tensor]
+Row = NDArray[np.float32]
+Parts = dict[str, NDArray[Any]]  # rows; bf16 as its bits
 
 
 class Codec(Protocol):
@@ -46,13 +58,17 @@ class Codec(Protocol):
         the parts of what follows begin."""
         ...
 
-    def pack(self, values: Tensor) -> Parts:
-        """The parts of flat fp32 values on any device. Raises OutOfRange."""
+    def pack(self, values: Row) -> Parts:
+        """The parts of flat values. Raises OutOfRange."""
         ...
 
-    def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
-        """Write flat fp32 values on the CPU; parts are of the lengths for so many. Raises
-        ValueError where they do not fit together."""
+    def pack_on_device(self, values: Tensor) -> dict[str, Tensor]:
+        """The same for flat values on an accelerator, there. Raises OutOfRange."""
+        ...
+
+    def unpack(self, parts: Parts, out: Row) -> None:
+        """Write flat values; parts are of the lengths for so many. Raises ValueError where they do
+        not fit together."""
         ...
 
 
@@ -62,16 +78,21 @@ class Fp32:
     parameters: Mapping[str, int] = {}
     parts: Mapping[str, torch.dtype] = {"values": torch.float32}
     elementwise = lossless = True
+    largest = torch.finfo(torch.float32).max
 
     def lengths(self, num_elements: int) -> dict[str, int]:
         return {"values": num_elements}
 
-    def pack(self, values: Tensor) -> Parts:
-        check_range(max_abs(values), torch.finfo(torch.float32).max)
+    def pack(self, values: Row) -> Parts:
+        check_range(magnitude(peak_bits(values)), self.largest)
         return {"values": values}
 
-    def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
-        out.copy_(parts["values"])
+    def pack_on_device(self, values: Tensor) -> dict[str, Tensor]:
+        check_range(max_abs(values), self.largest)
+        return {"values": values}
+
+    def unpack(self, parts: Parts, out: Row) -> None:
+        np.copyto(out, parts["values"])
 
 
 class Bf16:
@@ -88,11 +109,15 @@ class Bf16:
     def lengths(self, num_elements: int) -> dict[str, int]:
         return {"values": num_elements}
 
-    def pack(self, values: Tensor) -> Parts:
-        check_range(max_abs(values), self.largest)
-        return {"values": nearest_bf16(values).view(torch.bfloat16)}
+    def pack(self, values: Row) -> Parts:
+        check_range(magnitude(peak_bits(values)), self.largest)
+        return {"values": nearest_bf16(values)}
 
-    def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
+    def pack_on_device(self, values: Tensor) -> dict[str, Tensor]:
+        check_range(max_abs(values), self.largest)
+        return {"values": nearest_bf16_on_device(values).view(torch.bfloat16)}
+
+    def unpack(self, parts: Parts, out: Row) -> None:
         from_bf16(parts["values"], out)
 
 
@@ -105,12 +130,19 @@ CODECS: dict[str, Codec] = {
 }
 
 
-def pack(codec: Codec, tensor: Tensor) -> Parts:
+def pack_piece(codec: Codec, values: Tensor) -> Parts:
+    """The parts of flat values on any device, on the CPU. Raises OutOfRange."""
+    if values.device.type == "cpu":
+        return codec.pack(values.numpy())
+    return {part: _row(found) for part, found in codec.pack_on_device(values).items()}
+
+
+def pack(codec: Codec, tensor: Tensor) -> dict[str, Tensor]:
     """All parts of an fp32 tensor as they are stored, on the CPU. Raises OutOfRange."""
     found = {part: [torch.empty(0, dtype=dtype)] for part, dtype in codec.parts.items()}
     for piece in pieces(tensor):
-        for part, values in codec.pack(piece).items():
-            found[part].append(values.cpu())
+        for part, values in pack_piece(codec, piece).items():
+            found[part].append(torch.from_numpy(values).view(codec.parts[part]))
     shape = tensor.shape if codec.elementwise else (-1,)
     return {part: torch.cat(values).reshape(shape) for part, values in found.items()}
 
@@ -119,15 +151,20 @@ def unpack(codec: Codec, parts: Mapping[str, Tensor], out: Tensor) -> Tensor:
     """Write all of a contiguous fp32 tensor on the CPU, and return it. Parts may have any shape.
     Raises ValueError where they are not those of so many elements."""
     lengths = codec.lengths(out.numel())
-    flat = {part: values.reshape(-1) for part, values in parts.items()}
+    rows = {part: _row(values) for part, values in parts.items()}
     for part, length in lengths.items():
-        if flat[part].numel() != length:
-            raise ValueError(f"{part} has {flat[part].numel()} numbers, {length} are needed")
+        if len(rows[part]) != length:
+            raise ValueError(f"{part} has {len(rows[part])} numbers, {length} are needed")
     starts = dict.fromkeys(lengths, 0)
     for piece in pieces(out):
         share = {}
         for part, length in codec.lengths(piece.numel()).items():
-            share[part] = flat[part][starts[part] : starts[part] + length]
+            share[part] = rows[part][starts[part] : starts[part] + length]
             starts[part] += length
-        codec.unpack(share, piece)
+        codec.unpack(share, piece.numpy())
     return out
+
+
+def _row(values: Tensor) -> NDArray[Any]:
+    row = values.cpu().contiguous().view(-1)
+    return (row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy()

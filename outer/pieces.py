@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import TypeVar
 
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from outer.values import DEVICE_PIECE, PIECE
 
-_RUNS = 4  # a thread takes so many runs of pieces in turn: who is done first takes more
+_RUN = 2  # pieces that a thread takes at a time
+_AHEAD = 4  # times as many are handed out as there are threads, before a tensor is waited for
 Array = NDArray[np.float32]
 T = TypeVar("T")
 
@@ -31,22 +33,70 @@ def flat(tensor: Tensor) -> Array:
     return row
 
 
+def split(whole: slice, size: int = PIECE) -> list[slice]:
+    """A slice in slices of `size`, and the rest."""
+    begins = range(whole.start, whole.stop, size)
+    return [slice(begin, min(begin + size, whole.stop)) for begin in begins]
+
+
 def over_pieces(
-    num_elements: int, work: Callable[[slice], T], device: torch.device | None = None
+    num_elements: int,
+    work: Callable[[slice], T],
+    device: torch.device | None = None,
+    size: int = PIECE,
 ) -> list[T]:
-    """What `work` returns for each piece of `num_elements`, in order. Raises what it raises.
-    `device`: where the values are; on an accelerator pieces are larger, for one thread."""
+    """What `work` returns for each piece of `num_elements`, in order (see `over_tensors`)."""
+    found = over_tensors([("", num_elements)], lambda _, piece: work(piece), device, size)
+    return next(iter(found))[1]
+
+
+def over_tensors(
+    tensors: Iterable[tuple[str, int]],
+    work: Callable[[str, slice], T],
+    device: torch.device | None = None,
+    size: int = PIECE,
+) -> Iterator[tuple[str, list[T]]]:
+    """Of each tensor (name, number of elements) in turn what `work` returns for its pieces, in
+    order: pieces of `size`, and the rest. Raises what it raises; then, and where the caller stops
+    early, no work is under way any more.
+
+    Threads go on with the next tensor while the last pieces of one are worked on. `device`: where
+    the values are; on an accelerator pieces are larger, for one thread.
+    """
     on_cpu = device is None or device.type == "cpu"
-    size = PIECE if on_cpu else DEVICE_PIECE
-    pieces = [slice(i, min(i + size, num_elements)) for i in range(0, num_elements, size)]
-    num_threads = torch.get_num_threads()
-    if num_threads < 2 or len(pieces) < 2 or not on_cpu:
-        return [work(piece) for piece in pieces]
-    size = -(-len(pieces) // (_RUNS * num_threads))
-    runs = [pieces[i : i + size] for i in range(0, len(pieces), size)]
+    size, num_threads = (size, torch.get_num_threads()) if on_cpu else (DEVICE_PIECE, 1)
+    if num_threads < 2:
+        for name, num_elements in tensors:
+            yield name, [work(name, piece) for piece in split(slice(0, num_elements), size)]
+        return
     pool = _pool(os.getpid(), num_threads, _priority())
-    done = pool.map(lambda run: [work(one) for one in run], runs)
-    return [result for run in done for result in run]
+
+    def run(name: str, some: list[slice]) -> list[T]:
+        return [work(name, piece) for piece in some]
+
+    begun: deque[tuple[str, list[Future[list[T]]]]] = deque()
+    try:
+        for name, num_elements in tensors:
+            pieces = split(slice(0, num_elements), size)
+            runs = [pieces[i : i + _RUN] for i in range(0, len(pieces), _RUN)]
+            begun.append((name, [pool.submit(run, name, some) for some in runs]))
+            while sum(len(one) for _, one in begun) - len(begun[0][1]) >= _AHEAD * num_threads:
+                yield _finished(begun)
+        while begun:
+            yield _finished(begun)
+    finally:
+        left = [one for _, some in begun for one in some]
+        for one in left:
+            one.cancel()
+        wait(left)
+
+
+def _finished(begun: deque[tuple[str, list[Future[list[T]]]]]) -> tuple[str, list[T]]:
+    """The first of them, which is done then."""
+    name, some = begun[0]
+    found = name, [result for one in some for result in one.result()]
+    begun.popleft()
+    return found
 
 
 @lru_cache(maxsize=4)

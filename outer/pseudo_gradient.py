@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from outer.pieces import flat
 
 # Below this number of elements an operation of torch runs on the thread that calls it, so pieces
 # are shared out to as many threads as torch may use, and each fits a core's cache.
@@ -34,6 +37,11 @@ class Progress(Mapping[str, Tensor]):
     @torch.no_grad()
     def __getitem__(self, name: str) -> Tensor:
         return torch.sub(self._before[name], self._after[name])
+
+    def piece(self, name: str, piece: slice) -> Tensor:
+        """Some of a tensor's elements (flat, row-major), in memory of their own."""
+        rows = (flat(one[name])[piece] for one in (self._before, self._after))
+        return torch.from_numpy(np.subtract(*rows))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._before))

@@ -19,13 +19,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from eventlog.errors import AtollError
 
 KEY = "atoll"
 Header = Mapping[str, Any]  # what JSON can say
+Row = NDArray[Any]  # flat
 
 # In the library's own order: it stores wide types first, so that every tensor is aligned.
 _DTYPES: dict[torch.dtype, str] = {
@@ -39,6 +42,10 @@ _DTYPES: dict[torch.dtype, str] = {
     torch.float32: "F32",
     torch.float64: "F64",
     torch.int64: "I64",
+}
+_NUMBERS: dict[torch.dtype, Any] = {  # of numpy, which has no bf16: its bits
+    dtype: np.int16 if dtype is torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
+    for dtype in _DTYPES
 }
 _RANKS = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
@@ -67,7 +74,8 @@ class Writer:
 
     A context manager: `path` appears where it ends well, with every byte written, and otherwise
     nothing does. Equal entries, values and headers give equal bytes. `durable`: the file survives a
-    power cut once the context has ended. Raises OSError.
+    power cut once the context has ended. `over`: a file that is of no use any more, whose blocks
+    are written over instead of new ones (which cost the system more than the copy). Raises OSError.
     """
 
     def __init__(
@@ -77,8 +85,10 @@ class Writer:
         header: Header | None,
         *,
         durable: bool = False,
+        over: Path | None = None,
     ) -> None:
         self._path, self._durable, self._entries = path, durable, dict(entries)
+        self._over = over
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
         self._lacking = sum(one.num_bytes for one in self._entries.values())
@@ -87,7 +97,9 @@ class Writer:
         self._file = -1
 
     def __enter__(self) -> Self:
-        self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        if self._over is not None:
+            self._over.replace(self._part)
+        self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             os.ftruncate(self._file, self.num_bytes)
             _write_at(self._file, memoryview(self._head), 0)
@@ -99,14 +111,22 @@ class Writer:
     def put(self, name: str, tensor: torch.Tensor, start: int = 0) -> None:
         """Write values of a tensor from its element `start` on (flat, row-major). Each element is
         written once; the tensor is contiguous, on the CPU. Any thread may."""
-        entry, values = self._entries[name], tensor.detach().reshape(-1)
-        offset, size = start * entry.dtype.itemsize, values.numel() * entry.dtype.itemsize
-        if values.dtype is not entry.dtype or offset + size > entry.num_bytes:
-            raise ValueError(f"{name!r} is {entry}; {values.dtype} does not fit at {start}")
-        if size:
-            _write_at(self._file, _bytes(values), len(self._head) + self._starts[name] + offset)
+        dtype = self._entries[name].dtype
+        if tensor.dtype is not dtype:
+            raise ValueError(f"{name!r} is {dtype}: {tensor.dtype} does not fit")
+        self.put_row(name, _row(tensor.detach()), start)
+
+    def put_row(self, name: str, row: Row, start: int = 0) -> None:
+        """`put` for a row of numpy's, contiguous, whose numbers have the dtype's size."""
+        size = row.dtype.itemsize
+        offset, entry = start * size, self._entries[name]
+        if size != entry.dtype.itemsize or offset + row.nbytes > entry.num_bytes:
+            raise ValueError(f"{name!r} is {entry}; {row.dtype} does not fit at {start}")
+        if row.size:
+            data = row.view(np.uint8).data
+            _write_at(self._file, data, len(self._head) + self._starts[name] + offset)
         with self._counting:
-            self._lacking -= size
+            self._lacking -= row.nbytes
 
     def __exit__(
         self,
@@ -165,20 +185,16 @@ class Reader:
         """The stored shape, read from the file's head alone."""
         return tuple(self._head[name]["shape"])
 
-    def tensor(self, name: str, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The stored tensor, in memory of its own, or in `out` (contiguous, of its dtype and
-        number of elements)."""
-        shape = self.shape(name)
-        if out is None:
-            out = torch.empty(shape, dtype=self._dtype(name))
-        self._read(name, 0, out)
+    def tensor(self, name: str) -> torch.Tensor:
+        """The stored tensor, in memory of its own."""
+        out = torch.empty(self.shape(name), dtype=self._dtype(name))
+        self._read(name, 0, _row(out))
         return out
 
-    def some(self, name: str, start: int, num: int) -> torch.Tensor:
-        """`num` values of a stored tensor from its element `start` on (flat, row-major)."""
-        if start + num > math.prod(self.shape(name)):
-            raise ValueError(f"{name!r} ends before element {start + num}")
-        out = torch.empty(num, dtype=self._dtype(name))
+    def row(self, name: str, start: int, num: int) -> Row:
+        """`num` values of a stored tensor from its element `start` on (flat, row-major), in memory
+        of their own; bf16 as its bits. Raises ValueError where the tensor ends before."""
+        out = np.empty(num, _NUMBERS[self._dtype(name)])
         self._read(name, start, out)
         return out
 
@@ -189,9 +205,12 @@ class Reader:
                 return dtype
         raise TensorFileInvalid(f"{self.path.name} has {name!r} of {stored}, which is unknown here")
 
-    def _read(self, name: str, start: int, out: torch.Tensor) -> None:
-        data = _bytes(out.reshape(-1)) if out.numel() else memoryview(b"")
-        offset = self._begin + self._head[name]["data_offsets"][0] + start * out.element_size()
+    def _read(self, name: str, start: int, out: Row) -> None:
+        begin, end = self._head[name]["data_offsets"]
+        offset = self._begin + begin + start * out.itemsize
+        if offset + out.nbytes > self._begin + end:
+            raise ValueError(f"{name!r} ends before element {start + len(out)}")
+        data = out.view(np.uint8).data if out.size else memoryview(b"")
         while data:
             done = os.preadv(self._descriptor, [data], offset)
             if not done:
@@ -253,8 +272,10 @@ def _layout(entries: Mapping[str, Entry], header: Header | None) -> tuple[bytes,
     return len(text).to_bytes(8, "little") + text, starts
 
 
-def _bytes(values: torch.Tensor) -> memoryview:
-    return values.contiguous().view(torch.uint8).numpy().data
+def _row(tensor: torch.Tensor) -> Row:
+    """The memory of a contiguous tensor as a row of numpy's."""
+    row = tensor.contiguous().view(-1)
+    return (row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy()
 
 
 def _write_at(file: int, data: memoryview, offset: int) -> None:

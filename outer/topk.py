@@ -11,15 +11,25 @@ had, so an outlier cannot blow up what it sits beside: error feedback needs that
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from outer.values import check_range, check_scales, from_bf16, nearest_bf16
+from outer.topk_chunks import CHUNK, KEPT, fill_chunks, pack_chunks
+from outer.values import (
+    check_range,
+    check_scales,
+    from_bf16,
+    magnitude,
+    nearest_bf16,
+    nearest_bf16_on_device,
+)
 
-CHUNK = 4096
-KEPT = 64
+Row = NDArray[np.float32]
+_DISORDER = "its places do not ascend within the chunk"
 
 
 class TopK:
@@ -46,7 +56,23 @@ class TopK:
         num_bytes = whole * _width(KEPT) + _width(_slots(rest))
         return {"kept": num_bytes, "levels": 2 * (whole + (rest > 0))}
 
-    def pack(self, values: Tensor) -> dict[str, Tensor]:
+    def pack(self, values: Row) -> dict[str, NDArray[Any]]:
+        whole = len(values) // CHUNK * CHUNK
+        kept = np.empty((whole // CHUNK, _width(KEPT)), np.uint8)
+        means = np.empty((whole // CHUNK, 2), np.float32)
+        peak = pack_chunks(values[:whole], values[:whole].view(np.int32), kept, means)
+        check_range(magnitude(peak), self.largest)
+        parts: dict[str, NDArray[Any]] = {
+            "kept": kept.reshape(-1),
+            "levels": nearest_bf16(means).reshape(-1),
+        }
+        if whole < len(values):
+            last = self._pack(torch.from_numpy(values[whole:]).view(1, -1))
+            rows = (one.view(-1).numpy() for one in last)
+            parts = {k: np.concatenate((parts[k], row)) for k, row in zip(parts, rows, strict=True)}
+        return parts
+
+    def pack_on_device(self, values: Tensor) -> dict[str, Tensor]:
         whole = values.numel() // CHUNK * CHUNK
         kept, levels = [], []
         for chunks in (values[:whole].view(-1, CHUNK), values[whole:].view(1, -1)):
@@ -56,17 +82,18 @@ class TopK:
                 levels.append(packed[1].view(-1))
         return {"kept": torch.cat(kept), "levels": torch.cat(levels).view(torch.bfloat16)}
 
-    def unpack(self, parts: Mapping[str, Tensor], out: Tensor) -> None:
+    def unpack(self, parts: Mapping[str, NDArray[Any]], out: Row) -> None:
+        kept, levels = parts["kept"], np.empty(len(parts["levels"]), np.float32)
         check_scales(parts["levels"], "levels")
-        out.zero_()
-        levels = from_bf16(parts["levels"]).view(-1, 2)
-        whole = out.numel() // CHUNK * CHUNK
+        from_bf16(parts["levels"], levels)
+        whole = len(out) // CHUNK * CHUNK
         num_chunks, end = whole // CHUNK, whole // CHUNK * _width(KEPT)
-        if whole:
-            kept = parts["kept"][:end].view(num_chunks, -1)
-            _fill(kept, levels[:num_chunks], out[:whole].view(-1, CHUNK))
-        if whole < out.numel():
-            _fill(parts["kept"][end:].view(1, -1), levels[num_chunks:], out[whole:].view(1, -1))
+        if not fill_chunks(kept[:end], levels[: 2 * num_chunks].reshape(-1, 2), out[:whole]):
+            raise ValueError(_DISORDER)
+        if whole < len(out):
+            last = torch.from_numpy(out[whole:]).view(1, -1).zero_()
+            pair = torch.from_numpy(levels[2 * num_chunks :]).view(1, 2)
+            _fill(torch.from_numpy(kept[end:]).view(1, -1), pair, last)
 
     def _pack(self, chunks: Tensor) -> tuple[Tensor, Tensor]:
         size = chunks.shape[1]
@@ -82,7 +109,7 @@ class TopK:
         num_upper = upper.sum(1)
         sums = _sum(torch.stack((magnitudes * ~upper, magnitudes * upper)))
         nums = torch.stack((places.shape[1] - num_upper, num_upper)).clamp_(min=1)
-        levels = nearest_bf16((sums / nums).T.contiguous())
+        levels = nearest_bf16_on_device((sums / nums).T.contiguous())
         codes = upper.to(torch.uint8)
         codes |= (values < 0).to(torch.uint8) << 1
         return _pack_bits(_padded(places, slots), _padded(codes, slots)), levels
@@ -176,6 +203,6 @@ def _fill(kept: Tensor, levels: Tensor, chunks: Tensor) -> None:
             raise ValueError("it keeps more values than it has")
         places, codes = places[:, :size], codes[:, :size]
     if (places[:, 1:] <= places[:, :-1]).any() or int(places[:, -1].max()) >= size:
-        raise ValueError("its places do not ascend within the chunk")
+        raise ValueError(_DISORDER)
     magnitudes = torch.where((codes & 1).bool(), levels[:, 1:], levels[:, :1])
     chunks.scatter_(1, places, torch.where(codes > 1, -magnitudes, magnitudes))

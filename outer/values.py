@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from outer.compiled import compiled
+
 GRAIN = 4096  # a piece begins at a multiple of this: no codec's block or chunk is cut
-# elements worked on at a time on the CPU: few calls, and all in the cache; digests have a hash each
-PIECE = 1 << 18
+PIECE = 1 << 18  # elements worked on at a time on the CPU: some fit its cache, and calls are few
 DEVICE_PIECE = 1 << 22  # the same on an accelerator, where each operation costs a launch
 
 
@@ -29,15 +32,31 @@ def pieces(tensor: Tensor) -> tuple[Tensor, ...]:
 
 def max_abs(tensor: Tensor) -> float:
     """The largest magnitude, 0.0 of no elements; NaN where there is one."""
-    peaks = [_peak(piece) for piece in pieces(tensor)]
-    return math.nan if any(map(math.isnan, peaks)) else max(peaks, default=0.0)
+    return magnitude(max((_peak(piece) for piece in pieces(tensor)), default=0))
 
 
-def _peak(piece: Tensor) -> float:
+def peak_bits(row: NDArray[np.float32]) -> int:
+    """The bits of the largest magnitude of a row (see `magnitude`)."""
+    return int(_largest(row.view(np.int32)))
+
+
+def magnitude(bits: int) -> float:
+    """The fp32 whose bits, but for the sign, these are: they ascend as magnitudes do, NaN last."""
+    return float(np.array(bits, np.int32).view(np.float32))
+
+
+def _peak(piece: Tensor) -> int:
     if piece.device.type != "cpu":
-        return float(piece.abs().max())
-    row = piece.numpy()  # whose reductions are several times as fast as torch's
-    return abs(max(float(row.max()), -float(row.min())))
+        return int((piece.view(torch.int32) & 0x7FFFFFFF).max())
+    return peak_bits(piece.numpy())
+
+
+@compiled
+def _largest(bits: NDArray[np.int32]) -> Any:
+    largest = np.int32(0)
+    for i in range(bits.size):
+        largest = max(largest, bits[i] & np.int32(0x7FFFFFFF))
+    return largest
 
 
 def check_range(peak: float, largest: float) -> None:
@@ -46,9 +65,16 @@ def check_range(peak: float, largest: float) -> None:
         raise OutOfRange(peak)
 
 
-def nearest_bf16(values: Tensor) -> Tensor:
-    """fp32 rounded to the nearest bf16, ties to even; the bits, as int16. Denormals are kept, on a
-    processor of any mood. What is not finite, or rounds to infinity, is the caller's to exclude."""
+def nearest_bf16(values: NDArray[np.float32]) -> NDArray[np.int16]:
+    """fp32 rounded to the nearest bf16, ties to even; the bits. Denormals are kept, on a processor
+    of any mood. What is not finite, or rounds to infinity, is the caller's to exclude."""
+    out = np.empty(values.shape, np.int16)
+    _round_to_bf16(values.reshape(-1).view(np.int32), out.reshape(-1))
+    return out
+
+
+def nearest_bf16_on_device(values: Tensor) -> Tensor:
+    """The same on an accelerator."""
     bits = values.view(torch.int32)
     rounded = bits >> 16
     rounded &= 1  # a tie goes up only from an odd upper half
@@ -58,16 +84,25 @@ def nearest_bf16(values: Tensor) -> Tensor:
     return rounded.to(torch.int16)
 
 
-def from_bf16(values: Tensor, out: Tensor | None = None) -> Tensor:
-    """The fp32 values of bf16, to the bit, into `out` where it is given."""
-    bits = torch.empty(values.shape, dtype=torch.int32) if out is None else out.view(torch.int32)
-    bits.copy_(values.view(torch.int16))
-    bits <<= 16
-    return bits.view(torch.float32)
+def from_bf16(bits: NDArray[np.int16], out: NDArray[np.float32]) -> None:
+    """Write the fp32 values of bf16, to the bit."""
+    _widen(bits, out.view(np.int32))
 
 
-def check_scales(scales: Tensor, what: str) -> None:
+def check_scales(bits: NDArray[np.int16], what: str) -> None:
     """Raises ValueError unless every bf16 is finite and not negative (a negative zero is)."""
-    bits = scales.view(torch.int16)
-    if bits.numel() and (int(bits.min()) < 0 or int(bits.max()) >= 0x7F80):
+    if len(bits) and (bits.min() < 0 or bits.max() >= 0x7F80):
         raise ValueError(f"one of its {what} is negative or not finite")
+
+
+@compiled
+def _round_to_bf16(bits: NDArray[np.int32], out: NDArray[np.int16]) -> None:
+    for i in range(bits.size):
+        odd = (bits[i] >> np.int32(16)) & np.int32(1)
+        out[i] = (bits[i] + np.int32(0x7FFF) + odd) >> np.int32(16)
+
+
+@compiled
+def _widen(bits: NDArray[np.int16], out: NDArray[np.int32]) -> None:
+    for i in range(bits.size):
+        out[i] = np.int32(bits[i]) << np.int32(16)

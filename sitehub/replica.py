@@ -110,9 +110,12 @@ class Replica:
         beside training. Raises NonFinite, FileTrouble; what was cut is no longer counted then, so
         the incarnation has to end."""
         device = next(iter(self._local.values())).device
-        tensors = ((name, tensor.to(device)) for name, tensor in progress.items())
+
+        def values(name: str, piece: slice) -> torch.Tensor:
+            return progress.piece(name, piece).to(device)
+
         try:
-            return self.feedback.encode(label, tensors, codec, path)
+            return self.feedback.encode(label, values, codec, path, device)
         except OSError as error:
             raise FileTrouble(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -87,12 +87,12 @@ def _run(codec: str, model: Shapes, source: Tensor, target: Tensor, times: _Time
 
 def _encode(method: Codec, tensor: Tensor, packed: list[Parts]) -> None:
     for piece in pieces(tensor):
-        packed.append(method.pack(piece))
+        packed.append(method.pack(piece.numpy()))
 
 
 def _decode(method: Codec, packed: list[Parts], tensor: Tensor) -> None:
     for parts, piece in zip(packed, pieces(tensor), strict=True):
-        method.unpack(parts, piece)
+        method.unpack(parts, piece.numpy())
 
 
 def _tensors(model: Shapes, source: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -121,7 +121,8 @@ def notes(name: str) -> tuple[str, ...]:
         f"{count(MODELS[name]):,} parameters ({name}); {THREADS} threads for sites, coordinator "
         f"and limit; {ROUNDS} rounds of a run for each codec, both ways; no snapshots meanwhile",
         "the sites take turns in one process, and it and the coordinator never run together; the "
-        "second round delivers the first one's deltas again; one site applies the updates",
+        "second round delivers the first one's deltas again; one site applies the updates; a site "
+        "has encoded, and has delivered, before: there is a residual, and memory for its anchor",
         *(f"{phase}: {what}" for phase, what in PHASES.items()),
     )
 

@@ -94,7 +94,7 @@ class Site:
 
     def encode(self, label: str, progress: Progress, path: Path) -> Norms:
         """The delta's file; may run beside training."""
-        return self.feedback.encode(label, progress.items(), self.outer.delta_codec, path)
+        return self.feedback.encode(label, progress.piece, self.outer.delta_codec, path)
 
     def step(self, path: Path) -> str:
         """θ, m ← next, by an update's file; the digest of θ. May run beside training."""
@@ -111,6 +111,8 @@ async def deliver(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> 
     deltas = []
     for number in range(order["sites"]):
         path = folder / f"delta-{number}"
+        if number == 0:
+            _warm_up(site, path)
         site.move(number)
         began = time.perf_counter()
         norms = site.encode(str(number), site.cut(), path)
@@ -132,11 +134,21 @@ async def deliver(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> 
     return {"deltas": deltas}
 
 
+def _warm_up(site: Site, path: Path) -> None:
+    """As after a site's first rounds: there is a residual, and one before it to be written over."""
+    for label in ("first", "second"):
+        site.encode(label, site.cut(), path)
+        site.feedback.settle(label, merged=True)
+        site.anchor.restart(site.local, site.theta)
+    path.unlink()
+
+
 async def apply(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> Answer:
-    """Each version in turn, from its update."""
+    """Each version in turn, from its update, by a site that has delivered before."""
     versions = []
     for number, update in enumerate(order["updates"], start=1):
         path = folder / f"update-{number}"
+        site.cut()
         began = time.perf_counter()
         await blobs.get(update, path)
         fetched = time.perf_counter()

@@ -67,6 +67,14 @@ WAYS: dict[str, tuple[int, dict[str, str]]] = {
     "plain vectors": (1, {"ATEN_CPU_CAPABILITY": "default"}),
     "AVX2": (1, {"ATEN_CPU_CAPABILITY": "avx2"}),
     "AVX-512": (2, {"ATEN_CPU_CAPABILITY": "avx512"}),
+    "compiled for any processor": (
+        2,
+        {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+    ),
+    "compiled for a processor without AVX-512": (
+        1,
+        {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma"},
+    ),
     "numpy in its plain ways": (1, {"NPY_DISABLE_CPU_FEATURES": WIDE}),
 }
 

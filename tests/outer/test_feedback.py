@@ -36,9 +36,13 @@ def add(total: Sums, tensors: Tensors) -> None:
         total[name] = total[name] + tensor.numpy().astype(np.float64)
 
 
+def pieces_of(tensors: Tensors) -> feedback.Values:
+    return lambda name, piece: tensors[name].reshape(-1)[piece].clone()
+
+
 def encode(site: Feedback, label: str, tensors: Tensors, codec: str, path: Path) -> Tensors:
     """Publish a copy; what a reader decodes."""
-    norms = site.encode(label, ((k, v.clone()) for k, v in tensors.items()), codec, path)
+    norms = site.encode(label, pieces_of(tensors), codec, path)
     assert norms == codecs.measure(codecs.decode(path))
     return codecs.decode(path)
 
@@ -173,9 +177,9 @@ def test_a_delta_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     bad = delta(2)
     bad["b"][7] = torch.nan
     with pytest.raises(NonFinite, match="'b' holds NaN"):
-        site.encode("two", iter(bad.items()), "int8", tmp_path / "e")
+        site.encode("two", pieces_of(bad), "int8", tmp_path / "e")
     with pytest.raises(FileNotFoundError):
-        site.encode("two", iter(delta(2).items()), "int8", tmp_path / "nowhere" / "e")
+        site.encode("two", pieces_of(delta(2)), "int8", tmp_path / "nowhere" / "e")
     assert same(site.residual(), before)
     assert site.pending == ()
     assert not (tmp_path / "e").exists()
@@ -186,7 +190,7 @@ def test_a_label_is_given_once_and_an_unknown_one_settles_nothing(tmp_path: Path
     site = start(tmp_path / "f")
     encode(site, "one", delta(1), "int8", tmp_path / "d")
     with pytest.raises(ValueError, match="'one' is pending already"):
-        site.encode("one", iter(delta(1).items()), "int8", tmp_path / "d")
+        site.encode("one", pieces_of(delta(1)), "int8", tmp_path / "d")
     site.settle("another", merged=True)
     assert site.pending == ("one",)
 
@@ -239,6 +243,25 @@ def test_another_model_in_the_folder_is_not_used(tmp_path: Path) -> None:
     encode(site, "one", delta(1), "4-bit", tmp_path.parent / "d")
     site.settle("one", merged=True)
     assert "of another model" in Feedback(tmp_path, SHAPES | {"c": (2,)}).notice
+
+
+def test_residuals_take_turns_in_two_files(tmp_path: Path) -> None:
+    site, other = start(tmp_path / "f"), start(tmp_path / "g")
+    nodes = []
+    for number in range(6):
+        decoded = encode(site, str(number), delta(number), "4-bit", tmp_path / "d")
+        site.settle(str(number), merged=True)
+        files = {path.name: path.stat().st_ino for path in (tmp_path / "f").iterdir()}
+        nodes.append(files[f"residual-{number + 1}"])
+        if number == 3:  # what is written over may be anything, and of any length
+            (tmp_path / "f" / "spare").write_bytes(b"nothing of use" * 100_000)
+        # with no file to write over, the bytes are the same
+        assert same(encode(other, str(number), delta(number), "4-bit", tmp_path / "e"), decoded)
+        other.settle(str(number), merged=True)
+        (tmp_path / "g" / "spare").unlink(missing_ok=True)
+        assert same(site.residual(), other.residual())
+    assert set(files) == {"feedback.json", "residual-6", "spare"}
+    assert nodes[2] == nodes[0] and nodes[3] == nodes[1]
 
 
 def test_a_file_that_a_crash_left_is_swept(tmp_path: Path) -> None:

@@ -123,15 +123,19 @@ def test_of_equal_magnitudes_the_first_are_kept(values: np.ndarray) -> None:
     assert np.flatnonzero(decoded[:4096]).tolist() == expected
 
 
-def test_what_an_accelerator_selects_is_what_a_processor_selects(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_an_accelerator_packs_is_what_a_processor_packs(
+    codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = torch.from_numpy(np.concatenate([spread(70_000, 8), KINDS["two constants"](9000)]))
-    expected = pack(CODECS["top-k"], values)
     monkeypatch.setattr(topk, "_kth", topk._kth_on_device)
     monkeypatch.setattr(topk, "_places", topk._places_on_device)
-    found = pack(CODECS["top-k"], values)
-    assert all(torch.equal(found[part], expected[part]) for part in ("kept", "levels"))
+    tail = KINDS["two constants"](9000)
+    values = np.concatenate([spread(70_000, 8), KINDS["zeros"](8192), KINDS["denormals"](90), tail])
+    expected = pack(CODECS[codec], torch.from_numpy(values))
+    found = CODECS[codec].pack_on_device(torch.from_numpy(values))
+    assert found.keys() == expected.keys()
+    for part, packed in expected.items():
+        assert torch.equal(found[part].view(packed.dtype), packed)
 
 
 @settings(max_examples=30, deadline=None)

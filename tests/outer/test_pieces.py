@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from outer import pieces
-from outer.pieces import PIECE, over_pieces
+from outer.pieces import PIECE, over_pieces, over_tensors
 
 MANY = 8 * PIECE
 NICE = 3
@@ -71,3 +72,59 @@ def test_each_piece_is_worked_on_by_one_thread_and_all_others_keep_theirs() -> N
     assert (here, to_come) == (2, 2)
     assert found == [[1] * 8]
     assert on_a_new_thread(torch.get_num_threads) == 2
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_results_come_by_tensor_in_order_whoever_is_done_first(num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    sizes = {"a": 3 * PIECE + 5, "empty": 0, "b": 7, "c": 9 * PIECE}
+
+    def work(name: str, piece: slice) -> tuple[str, int, int]:
+        if piece.start == 0:
+            time.sleep(0.02)  # the first piece of each is done last
+        return name, piece.start, piece.stop
+
+    found = list(over_tensors(sizes.items(), work))
+    assert found == [
+        (name, [(name, i, min(i + PIECE, size)) for i in range(0, size, PIECE)])
+        for name, size in sizes.items()
+    ]
+
+
+def test_a_tensor_is_asked_for_only_a_little_ahead_of_the_work() -> None:
+    go_on, asked = threading.Event(), []
+
+    def tensors() -> Iterator[tuple[str, int]]:
+        for number in range(1000):
+            asked.append(number)
+            yield str(number), 1
+
+    working = over_tensors(tensors(), lambda *_: go_on.wait(60))
+    first = threading.Thread(target=lambda: next(working))
+    first.start()
+    while len(asked) < 8:
+        time.sleep(0.001)
+    go_on.set()
+    first.join()
+    assert len(asked) < 20
+    assert sum(1 for _ in working) == 999
+    assert asked == list(range(1000))
+
+
+def test_when_one_piece_fails_no_work_is_under_way_any_more() -> None:
+    under_way, most = [0], 0
+
+    def work(_: str, piece: slice) -> None:
+        under_way[0] += 1
+        try:
+            if piece.start == PIECE:
+                raise OSError("the disk is full")
+            time.sleep(0.05)
+        finally:
+            under_way[0] -= 1
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="disk is full"):
+            list(over_tensors([("a", 2 * PIECE), ("b", MANY), ("c", MANY)], work))
+        most = max(most, under_way[0])
+    assert most == 0

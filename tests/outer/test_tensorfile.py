@@ -78,9 +78,9 @@ def test_a_reader_gives_tensors_and_any_of_their_values(tmp_path: Path) -> None:
         for name, tensor in TENSORS.items():
             assert reader.shape(name) == tuple(tensor.shape)
             assert torch.equal(reader.tensor(name), tensor)
-        assert reader.some("z", 4, 3).tolist() == [4.0, 5.0, 6.0]
+        assert reader.row("z", 4, 3).tolist() == [4.0, 5.0, 6.0]
         with pytest.raises(ValueError, match="ends before"):
-            reader.some("z", 13, 3)
+            reader.row("z", 13, 3)
 
 
 def test_a_file_cut_after_it_was_opened_is_torn_not_a_crash(tmp_path: Path) -> None:
