@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nats.aio.client import Client
+from nats.errors import Error
 
 DELIVERED = b"$JS.ACK."  # begins the reply subject of what a consumer delivers
 
@@ -85,6 +86,13 @@ class DirectClient(Client):
         if pending:
             writer.writelines(pending)
         return None
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Nothing is said in the clear, a password least, to a broker that was asked for TLS."""
+        asked = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        if initial_connection and asked and not info.get("tls_required"):
+            raise Error("it speaks no TLS, which tls:// asks for")
+        await super()._process_info(info, initial_connection)
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes

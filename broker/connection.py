@@ -10,6 +10,7 @@ from typing import Any
 from broker import monitor
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
 from broker.link import Link
+from broker.urls import Servers, servers
 from eventlog.blobs import CHUNK_BYTES
 
 NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
@@ -17,17 +18,19 @@ _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
 
 
 class Connection:
-    """Made by `connect`; closed by whoever made it, after the logs and blob stores on it.
+    """Made by `connect`; closed by whoever made it, after the logs and blob stores on it. `url` is
+    for people and logs: there is no password in it.
 
     Breaks heal by themselves. `num_breaks` counts those of the control link: a coordinator that
     sees it grow claims a new term before it ticks (R8).
     """
 
-    def __init__(self, url: str, name: str) -> None:
-        self.url, self.name = url, name
-        urls = [part.strip() for part in url.split(",")]
-        self.control = Link(urls, name)
-        self._bulk = [Link(urls, f"{name}-bulk{number}", bulk=True) for number in range(NUM_BULK)]
+    def __init__(self, places: Servers, name: str) -> None:
+        self.url, self.name = places.shown, name
+        self.control = Link(places.urls, name)
+        self._bulk = [
+            Link(places.urls, f"{name}-bulk{number}", bulk=True) for number in range(NUM_BULK)
+        ]
         self.server_id = ""
 
     @property
@@ -62,17 +65,17 @@ class Connection:
 async def connect(url: str, *, name: str) -> Connection:
     """Connect to the broker at `url` (several, separated by commas, are tried in turn).
 
-    Raises BrokerUnreachable within a few seconds where none answers, BrokerUnfit where its
-    messages may not be as large as a chunk of a blob.
+    Raises BrokerUrlInvalid, BrokerUnreachable within a few seconds where none answers, BrokerUnfit
+    where its messages may not be as large as a chunk of a blob.
     """
-    connection = Connection(url, name)
+    connection = Connection(servers(url), name)
     try:
         session = await connection.control.start()
     except LinkDown as error:
         await connection.close()
         raise BrokerUnreachable(
-            f"no broker answers at {url} ({error}); start one with `atoll broker serve`, "
-            "or give the URL of one that runs"
+            f"no broker answers at {connection.url} ({error}); start one with "
+            "`atoll broker serve`, or give the URL of one that runs"
         ) from error
     except BaseException:
         await connection.close()
@@ -81,8 +84,8 @@ async def connect(url: str, *, name: str) -> Connection:
     if session.max_payload_bytes < _LEAST_PAYLOAD_BYTES:
         await connection.close()
         raise BrokerUnfit(
-            f"the broker at {url} takes messages of {session.max_payload_bytes} bytes at most; "
-            f"set its max_payload to {_LEAST_PAYLOAD_BYTES} or more"
+            f"the broker at {connection.url} takes messages of {session.max_payload_bytes} bytes "
+            f"at most; set its max_payload to {_LEAST_PAYLOAD_BYTES} or more"
         )
     return connection
 

@@ -1,6 +1,7 @@
 """What can go wrong with a broker.
 
 AtollError
+├── BrokerUrlInvalid    what was given is no URL of a broker
 ├── BrokerUnreachable   no broker answers at the URL
 ├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
 └── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
@@ -10,6 +11,10 @@ ApiError                JetStream answered with an error; judged by `err_code` (
 from __future__ import annotations
 
 from eventlog.errors import AtollError
+
+
+class BrokerUrlInvalid(AtollError):
+    """What was given as a broker's URL is none; the text says what to write."""
 
 
 class BrokerUnreachable(AtollError):

@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -249,6 +251,12 @@ def _expire(future: asyncio.Future[Message], seconds: float) -> None:
 
 def _words(error: Exception) -> str:
     """What went wrong, without the numbers and addresses that an OSError carries along."""
+    if isinstance(error, socket.gaierror):
+        return "its host is not known here"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted here: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with it: {error.reason or error}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return str(error) or (

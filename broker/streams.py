@@ -107,7 +107,8 @@ async def open_stream(link: Link, config: Config, run: str) -> dict[str, Any]:
         if error.err_code != NO_STREAM:
             raise
         raise RunUnknown(
-            f"the broker has no run {run!r} (stream {name}); `atoll run list` shows those it has"
+            f"the broker has no run {run!r} (stream {name}); `atoll run list` shows those it has, "
+            "`atoll run create` makes one"
         ) from error
     check_config(info["config"], config)
     return info

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from eventlog.events import Name, Positive
 
@@ -22,6 +22,7 @@ CodecName = Literal["fp32", "bf16", "int8", "4-bit", "top-k"]
 
 MIN_OUTLIER_FACTOR = 2.0
 MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
+_FROM_A_LOG = "from a log"
 
 
 class Section(BaseModel):
@@ -77,7 +78,7 @@ class Outer(Section):
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # of η after that
     # share of η's peak that "linear" and "cosine" end at
     final_lr: Annotated[float, Field(gt=0, le=1)] = 1.0
-    delta_codec: CodecName = "bf16"  # sites to coordinator
+    delta_codec: CodecName = "bf16"  # sites to coordinator; docs/codecs.md says which to choose
     update_codec: CodecName = "bf16"  # coordinator to sites; the rest is carried on
     max_staleness: Annotated[int, Field(ge=0, le=16)] = 1  # S: versions a delta may be late
     # "delayed": a site trains on while its delta is on its way, and folds the version in later
@@ -92,7 +93,7 @@ class Outer(Section):
         return values
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Outer:
+    def _agrees_with_itself(self, info: ValidationInfo) -> Outer:
         plain = (self.lr, self.momentum, self.warmup, self.schedule) == (1.0, 0.0, 0.0, "constant")
         if self.optimizer == "average" and not plain:
             raise ValueError(
@@ -109,6 +110,11 @@ class Outer(Section):
                 f'schedule = "{self.schedule}" with final_lr = {self.final_lr:g}: "linear" and '
                 '"cosine" need a final_lr below 1, "constant" has none'
             )
+        if self.schedule != "constant" and self.warmup == 1 and info.context != _FROM_A_LOG:
+            raise ValueError(
+                f'warmup = 1 with schedule = "{self.schedule}": a rate that rises until the end '
+                'never falls; give a shorter warmup, or schedule = "constant" without final_lr'
+            )
         return self
 
 
@@ -116,8 +122,19 @@ class Rounds(Section):
     """When a round closes though not all expected deltas are in (R13)."""
 
     quorum: Positive = 1  # deltas enough to close after the grace
-    grace_s: Seconds = 60.0
-    deadline_s: Annotated[Seconds, Field(gt=0)] = 1800.0
+    grace_s: Seconds = 60.0  # from the quorum on; as long as the deadline: no round closes by it
+    deadline_s: Annotated[Seconds, Field(gt=0)] = 1800.0  # from the round's opening on
+
+    @model_validator(mode="after")
+    def _agree(self, info: ValidationInfo) -> Rounds:
+        if self.grace_s > self.deadline_s and info.context != _FROM_A_LOG:
+            default = "" if "grace_s" in self.model_fields_set else " (its default)"
+            raise ValueError(
+                f"grace_s = {self.grace_s:g}{default} is longer than deadline_s = "
+                f"{self.deadline_s:g}, which closes every round before any grace is over; give a "
+                "shorter grace_s, or the same to wait for everybody until the deadline"
+            )
+        return self
 
 
 class Limits(Section):
@@ -186,6 +203,13 @@ class RunConfig(Section):
             raise ValueError('model.model_type is missing (for example "qwen3")')
         Timing.of(self.lease_s)
         return self
+
+    @classmethod
+    def recorded(cls, content: Any) -> RunConfig:
+        """The configuration that a log holds. What can be carried out stays valid there, though a
+        new run would be refused for it: a rule that came later rewrites no history. Raises
+        pydantic.ValidationError."""
+        return cls.model_validate(content, context=_FROM_A_LOG)
 
     @property
     def steps_per_block(self) -> int:

@@ -7,6 +7,7 @@ covered by a digest. Against forgery it proves only what a digest known elsewher
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ async def write_export(
     `blobs`: (digest, file that holds it). Raises LogDamaged on a gap, BlobDamaged where a file is
     not what its digest says, AtollError where the target cannot be written.
     """
-    part = target.with_name(target.name + ".part")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")  # no other's
     try:
         with part.open("wb") as file:
             summary = await _write(run, records, file, blobs)
@@ -65,7 +66,8 @@ async def write_export(
         os.replace(part, target)
         sync_directory(target.parent)
     except OSError as error:
-        raise AtollError(f"the log cannot be exported to {target}: {error}") from error
+        why = error.strerror or error
+        raise AtollError(f"the log cannot be exported to {target}: {why}") from error
     finally:
         part.unlink(missing_ok=True)
     return summary

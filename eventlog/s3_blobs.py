@@ -3,12 +3,13 @@
 Chunk i of a blob is the object `chunks/<digest>/<i>` under the run's prefix; its meta, written
 last, is `blobs/<digest>`. Objects are written whole or not at all, and always with the bytes that
 their name stands for, so writers do each other no harm. Region, endpoint and credentials come from
-the environment (AWS_REGION, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, ...) or from the machine's role;
-they are in no configuration and in no log.
+the environment, a profile or the machine's role (`eventlog/s3_access.py`); they are in no
+configuration and in no log.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable
 from datetime import timedelta
@@ -18,6 +19,7 @@ from eventlog.blobs import is_digest
 from eventlog.chunked import META, ChunkedBlobs
 from eventlog.errors import AtollError, BlobUnavailable
 from eventlog.pace import Pace
+from eventlog.s3_access import AccessMissing, access
 
 SCHEME = "s3://"
 PATIENCE_S = 120.0  # how long one request is tried, with back-off
@@ -29,7 +31,7 @@ class ExtraMissing(AtollError):
 
 class S3Blobs(ChunkedBlobs):
     """A `BlobStore` at `s3://bucket/prefix`. Nothing is asked before the first call, which raises
-    ExtraMissing where obstore is not installed."""
+    ExtraMissing where obstore is not installed, and AccessMissing."""
 
     def __init__(
         self, url: str, *, patience_s: float = PATIENCE_S, pace: Pace | None = None
@@ -37,6 +39,11 @@ class S3Blobs(ChunkedBlobs):
         super().__init__(url, pace)
         self._url, self._patience_s = url, patience_s
         self._opened: Any = None
+
+    async def ready(self) -> None:
+        """Find out whether this process has what it takes, without asking the store itself. Raises
+        ExtraMissing, AccessMissing."""
+        await asyncio.to_thread(self._store)
 
     async def has(self, digest: str) -> bool:
         """See `BlobStore.has`."""
@@ -110,6 +117,11 @@ class S3Blobs(ChunkedBlobs):
     def _unavailable(self, error: Exception) -> BlobUnavailable:
         """The store's own first line: what follows in it is for developers of the library."""
         first = str(error).partition("\n")[0]
+        if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+            return BlobUnavailable(
+                f"the blobs at {self._url} are refused to the credentials here: {first}; give "
+                "those that may get, put, delete and list there"
+            )
         return BlobUnavailable(f"the blobs at {self._url} cannot be reached: {first}; try again")
 
     def _store(self) -> Any:
@@ -121,13 +133,21 @@ class S3Blobs(ChunkedBlobs):
                 raise ExtraMissing(
                     f"this run keeps its blobs at {self._url}: install atoll[s3] (obstore)"
                 ) from error
-            plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+            options: Any = access(os.environ, self._url)
+            endpoint = options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
             patience = timedelta(seconds=self._patience_s)
-            self._opened = S3Store.from_url(
-                self._url,
-                client_options={"allow_http": plain, "timeout": "60s"},
-                retry_config={"max_retries": 30, "retry_timeout": patience},
-            )
+            try:
+                self._opened = S3Store.from_url(
+                    self._url,
+                    client_options={"allow_http": endpoint.startswith("http://"), "timeout": "60s"},
+                    retry_config={"max_retries": 30, "retry_timeout": patience},
+                    config=options,
+                )
+            except Exception as error:  # the library's own, of a variable that it cannot read
+                first = str(error).partition("\n")[0]
+                raise AccessMissing(
+                    f"the blobs at {self._url}: a variable AWS_... is not what it can be: {first}"
+                ) from error
         return self._opened
 
 

@@ -17,6 +17,7 @@ from eventlog.events import (
 )
 from leases.books import Books
 from leases.progress import target_reached
+from leases.requests import REQUESTS, refusal
 
 MAX_EPOCH_TOKENS = 2**53  # up to here float64 weights are exact in the tokens
 
@@ -46,19 +47,13 @@ def created(books: Books, entry: Entry) -> str:
     return ""
 
 
-def paused(books: Books, entry: Entry) -> str:
-    return _state(books, cast(RunPaused, entry.event).reason, "running", "paused")
-
-
-def resumed(books: Books, entry: Entry) -> str:
-    return _state(books, cast(RunResumed, entry.event).reason, "paused", "running")
-
-
-def stopped(books: Books, entry: Entry) -> str:
-    state = books.run.state
-    if state in ("stopping", "finished"):
-        return f"the run is {state} already"
-    return _state(books, cast(RunStopped, entry.event).reason, state, "stopping")
+def asked(books: Books, entry: Entry) -> str:
+    event = cast(RunPaused | RunResumed | RunStopped, entry.event)
+    void = refusal(event.type, books.run.state)
+    if void:
+        return void
+    books.run.state, books.run.reason = REQUESTS[event.type][1], event.reason
+    return ""
 
 
 def finished(books: Books, entry: Entry) -> str:
@@ -121,7 +116,7 @@ def tick(books: Books, entry: Entry) -> str:
 def _unusable(event: RunCreated) -> str:
     """Why no run can be made of this: rules and schedules read the configuration as it stands."""
     try:
-        RunConfig.model_validate(event.config)
+        RunConfig.recorded(event.config)
         digest = content_digest(event.config)
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         return f"its configuration is invalid: {str(error)[:500]}"
@@ -132,18 +127,11 @@ def _unusable(event: RunCreated) -> str:
     return ""
 
 
-def _state(books: Books, reason: str, before: str, after: str) -> str:
-    if books.run.state != before:
-        return f"the run is {books.run.state}, not {before}"
-    books.run.state, books.run.reason = after, reason
-    return ""
-
-
 RULES = {
     "run.created": created,
-    "run.paused": paused,
-    "run.resumed": resumed,
-    "run.stopped": stopped,
+    "run.paused": asked,
+    "run.resumed": asked,
+    "run.stopped": asked,
     "run.finished": finished,
     "coordinator.elected": elected,
     "coordinator.tick": tick,

@@ -39,7 +39,7 @@ def settings(db: sqlite3.Connection) -> tuple[RunConfig, BlockIndex]:
 @lru_cache(maxsize=16)
 def parsed(config: bytes, data: bytes) -> tuple[RunConfig, BlockIndex]:
     """Configuration and blocks from what the run's row holds."""
-    known = RunConfig.model_validate(unpack(config))
+    known = RunConfig.recorded(unpack(config))
     return known, BlockIndex(known.seed, DataShape.model_validate(unpack(data)))
 
 

@@ -86,15 +86,28 @@ def _departures(console: Console, found: Findings) -> None:
         console.print(f"and {more:,} earlier departures (--json has all)")
 
 
+def no_such_block(life: Life, found: Findings) -> str:
+    """Why there is nothing to tell of a block; '' where the run has it, or an event names it."""
+    if life.moments:
+        return ""
+    blocks = {one.epoch: one.blocks for one in found.epochs}
+    if life.epoch in blocks:
+        if life.block < blocks[life.epoch]:
+            return ""
+        why = f"epoch {life.epoch} has blocks 0 to {blocks[life.epoch] - 1}"
+    else:
+        begun = f"epochs 0 to {max(blocks)} have" if len(blocks) > 1 else "only epoch 0 has"
+        why = f"{begun} begun" if blocks else "it was never created"
+    return f"run {found.run} has no block {life.epoch}:{life.block}: {why}"
+
+
 def show_life(life: Life, found: Findings) -> None:
     """Print every event that touched one block, and what the fold made of it."""
     console = _console()
     if not life.moments:
-        said = f"block {life.epoch}:{life.block}: no event of run {found.run} names it"
-        for epoch in found.epochs:
-            if epoch.epoch == life.epoch:
-                said += f"; epoch {epoch.epoch} has blocks 0 to {epoch.blocks - 1}"
-        console.print(said)
+        said = no_such_block(life, found)
+        at_rest = f"block {life.epoch}:{life.block}: no event of run {found.run} names it"
+        console.print(said or f"{at_rest}; nobody was given it")
         return
     table = Table(box=box.SIMPLE, title=f"block {life.epoch}:{life.block} of run {found.run}")
     for column in ("sequence", "time (UTC)", "source", "event", "block", "says"):
@@ -115,7 +128,7 @@ def _console() -> Console:
     """Whole lines; in a pipe, which has no width, tables get enough to say everything."""
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = max(console.width, 160)
     return console
 
 

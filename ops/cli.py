@@ -126,6 +126,9 @@ def root() -> None:
 
     Everything that happens is an event in one append-only log per run. Data goes to stdout, talk
     to stderr; commands that print data know --json.
+
+    To see it all: `atoll demo`. A run of your own is, in this order: `atoll broker serve`, `data
+    build`, `run create`, `coordinate`, `site run` once a site, and `watch`.
     """
 
 
@@ -173,7 +176,7 @@ def _say_usage(error: click.ClickException) -> None:
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
     where = f" (see `{context.command_path} --help`)" if context else ""
-    _say(error.format_message().rstrip(".") + where)
+    _say(" ".join(error.format_message().split()).rstrip(".") + where)
 
 
 def main() -> NoReturn:

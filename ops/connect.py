@@ -59,18 +59,34 @@ async def blobs_of(
     return await make(connection, run, pace=pace)
 
 
+async def usable(place: str) -> None:
+    """Nothing, where blobs there can be asked for. Raises ExtraMissing, AccessMissing."""
+    if place != BROKER:
+        await S3Blobs(place).ready()
+
+
 @asynccontextmanager
 async def opened(
-    run: str, broker: str | None, name: str = "operator", pace: Pace | None = None
+    run: str,
+    broker: str | None,
+    name: str = "operator",
+    pace: Pace | None = None,
+    *,
+    moves_blobs: bool = False,
 ) -> AsyncIterator[tuple[EventLog, BlobStore, Connection]]:
     """The log and the blobs of a run, and the connection they share; closed at the end. `pace`
-    caps the transfers of blobs.
+    caps the transfers of blobs; `moves_blobs`: whether there will be any, so that what they need is
+    said to be missing at once.
 
-    Raises BrokerUnreachable, BrokerUnfit, RunUnknown, LogUnavailable.
+    Raises BrokerUrlInvalid, BrokerUnreachable, BrokerUnfit, RunUnknown, LogUnavailable, and where
+    blobs are moved ExtraMissing, AccessMissing.
     """
     async with await connected(broker, name) as connection:
         log = await JetStreamLog.open(connection, run)
-        blobs = await blobs_of(connection, run, await _place(log), pace=pace)
+        place = await _place(log)
+        if moves_blobs:
+            await usable(place)
+        blobs = await blobs_of(connection, run, place, pace=pace)
         try:
             yield log, blobs, connection
         finally:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from eventlog.errors import AtollError, Conflict, LockHeld, RunUnknown
-from eventlog.events import OPERATOR, Event
+from eventlog.events import OPERATOR, DrainRequested, Event
 from eventlog.log import EventLog
 from eventlog.projector import Projection, run_projection
 from eventlog.writer import Stamp, Writer
+from leases import requests
 from leases.table import LeaseTable
 from leases.view import View
 from ops.home import Home
@@ -19,6 +20,22 @@ _ATTEMPTS = 20
 
 class RequestVoid(AtollError):
     """What the operator asked for does not hold in the run's state; the text says why."""
+
+
+def refused(view: View, event: Event) -> str:
+    """Why a request would change nothing as the run stands; '' where it would."""
+    run = view.run()
+    if isinstance(event, DrainRequested):
+        one = view.live_at(event.site)
+        if run.state == "finished":
+            return f"the run is finished already ({run.reason})"
+        if one is None:
+            return f"no live site {event.site}"
+        if one.state != "live" or one.drain:
+            return f"{event.site} is asked to leave already, or leaves by itself"
+        return ""
+    why = requests.refusal(event.type, run.state) if event.type in requests.REQUESTS else ""
+    return f"{why} ({run.reason})" if why and run.reason else why
 
 
 @asynccontextmanager
@@ -40,11 +57,14 @@ async def folded(log: EventLog, name: str = "operator") -> AsyncIterator[Project
 
 
 async def request(log: EventLog, event: Event) -> int:
-    """Append an operator's event, judged as it stands: its sequence. Raises RequestVoid, with
-    nothing but the void event written, LogUnavailable."""
+    """Append an operator's event, judged as it stands: its sequence. Raises RequestVoid where it
+    would be void, and nothing is written then; where the run has changed in that moment, nothing
+    but the void event. Raises LogUnavailable."""
     async with folded(log) as projection:
         writer, view = Writer(log, OPERATOR), View(projection.db)
         for _ in range(_ATTEMPTS):
+            if refusal := refused(view, event):
+                raise RequestVoid(f"run {log.run}: {refusal}; nothing was written")
             writer.set(*view.pen(OPERATOR))
             try:
                 sequence = await writer.append([event], Stamp())

@@ -12,33 +12,43 @@ from eventlog.errors import AtollError, Conflict
 from eventlog.events import OPERATOR, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
-from ops.connect import blobs_of
-from sitehub.corpus import Corpus
+from ops.connect import blobs_of, usable
+from sitehub.corpus import Corpus, DataInvalid
 from sitehub.founding import found
-from sitehub.model import build_model
+from sitehub.model import ModelInvalid, build_model
 
 
 class RunExists(AtollError):
     """A run of that name is on the broker already."""
 
 
-def checked_corpus(config: RunConfig) -> Corpus:
-    """The run's data, every byte of it verified, and a model that can be built on it.
-    Raises ConfigInvalid, DataInvalid, ModelInvalid."""
-    if not config.data.path:
+def checked_corpus(config: RunConfig, file: Path, data: str | None = None) -> Corpus:
+    """The run's data, every byte of it verified, and a model that can be built on it. The data are
+    in `data`, else where the configuration says, which was read from `file`.
+    Raises ConfigInvalid and DataInvalid, each naming the file and the key, or --data."""
+    place = data or config.data.path
+    if not place:
         raise ConfigInvalid(
-            "data.path: missing: the folder that `atoll data build` wrote, or --data"
+            f"{file}: data.path: missing: the folder that `atoll data build` wrote, or --data"
         )
-    corpus = Corpus.open(Path(config.data.path), verify="full")
-    build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+    try:
+        corpus = Corpus.open(Path(place), verify="full")
+    except DataInvalid as error:
+        raise DataInvalid(f"{'--data' if data else f'{file}: data.path'}: {error}") from error
+    try:
+        build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+    except ModelInvalid as error:
+        raise ConfigInvalid(f"{file}: {error}") from error
     return corpus
 
 
 async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
 
-    A creation that was interrupted is completed by doing it again. Raises RunExists.
+    A creation that was interrupted is completed by doing it again. Raises RunExists, and what
+    `usable` raises, before anything is made.
     """
+    await usable(config.blobs)
     log = await JetStreamLog.create(connection, config.name)
     if await log.last_sequence():
         raise RunExists(f"run {config.name} exists on {connection.url}: choose another name")

@@ -5,7 +5,7 @@
     imports/RUN/                  logs that were imported: log.atoll, blobs/
     sites/RUN/NAME/               what a site keeps: checkpoints, blobs in flight, its lock
     coordinators/RUN/N/           blobs a coordinator works on
-    scratch/RUN/                  blobs fetched for a look
+    scratch/RUN/N/                blobs fetched for a look, gone with the process that looks
     logs/                         what background processes said
     peers/NAME/                   environments of programs that benchmarks compare with
     broker/                       store of a broker started here, and how to reach it
@@ -16,8 +16,15 @@ Databases use WAL, which network filesystems do not carry: the home must be node
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from eventlog.errors import LockHeld
+from eventlog.locks import exclusive
 
 DEFAULT = ".atoll"  # in the working directory
 LOG_SUFFIX = ".atoll"  # of exported logs
@@ -54,9 +61,23 @@ class Home:
         """Blobs that a coordinator of a run works on; a cache."""
         return self._made("coordinators", run, str(number))
 
-    def scratch(self, run: str) -> Path:
-        """Blobs fetched for a look at a run; a cache."""
-        return self._made("scratch", run)
+    @contextmanager
+    def scratch(self, run: str) -> Iterator[Path]:
+        """A folder of the caller's own for blobs fetched for a look at a run. It goes at the end,
+        and with it what callers before left whom something ended at once."""
+        shared = self._made("scratch", run)
+        for folder in shared.iterdir():
+            if folder.is_dir():
+                _remove_unless_used(folder)
+        own = shared / secrets.token_hex(8)
+        lock = exclusive(own, "the folder")  # before there is a folder to be swept
+        try:
+            own.mkdir()
+            yield own
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
     def process_log(self, name: str) -> Path:
         """Where a background process writes what it says."""
@@ -75,3 +96,13 @@ class Home:
         folder = self.root.joinpath(*parts)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def _remove_unless_used(folder: Path) -> None:
+    try:
+        lock = exclusive(folder, "the folder")
+    except LockHeld:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()

@@ -15,11 +15,24 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object a line, and nothing else."
 )
+
+
+def _broker_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Raises BrokerUrlInvalid, before anything is read or asked."""
+    if value:
+        from broker.urls import servers
+
+        servers(value)
+    return value
+
+
 broker_option: Option = click.option(
     "--broker",
     envvar="ATOLL_BROKER",
     metavar="URL",
-    help="The broker; by default $ATOLL_BROKER, else the one running here, else port 4222 here.",
+    callback=_broker_url,
+    help="Where the broker is, nats://HOST:PORT; by default $ATOLL_BROKER, else the one running "
+    "here, else port 4222 here.",
 )
 
 

@@ -23,7 +23,8 @@ from outer.merge import accumulate
 from outer.nesterov import Rule, carry, step
 from outer.packing import CODECS, pack, unpack
 from outer.pieces import Array, flat
-from outer.topk import CHUNK, num_slots, pack_bits
+from outer.topk import num_slots, pack_bits
+from outer.topk_chunks import CHUNK
 
 OPERATIONS = ("decode", "merge", "encode", "step", "carry")
 SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eventlog.errors import AtollError
+from outer.dtypes import NAMES
 from outer.packing import CODECS, Codec
-from outer.tensorfile import Entry, Header, Reader, data_bytes, dtype_name
+from outer.tensorfile import Entry, Header, Reader, data_bytes
 
 FORMAT = 1
 MAX_ELEMENTS = 1 << 48  # of a tensor that a file can speak of
@@ -85,7 +86,7 @@ def shapes_of(reader: Reader, codec: Codec) -> dict[str, tuple[int, ...]]:
     for stored in reader.names:
         part, _, name = stored.partition("/")
         dtype = reader.dtype(stored)
-        if part not in codec.parts or dtype_name(codec.parts[part]) != dtype:
+        if part not in codec.parts or NAMES[codec.parts[part]] != dtype:
             what = f"{file} has {stored!r} of {dtype}, which is no part of a delta"
             raise DeltaInvalid("form", what)
         names.setdefault(name, set()).add(part)

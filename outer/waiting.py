@@ -28,11 +28,13 @@ LATE_TICKS = 3  # a tick this much overdue is worth a line
 @dataclass(frozen=True, slots=True)
 class Wait:
     """`who` waits; `what` is being waited for or is the matter; `until`: when that ends, '' where
-    nobody can know."""
+    nobody can know. `remedy`: what ends it that a person must do ("create", "coordinate", "site",
+    "resume"), '' where it ends by itself."""
 
     who: str
     what: str
     until: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         return f"{self.who} {self.what}" + (f", {self.until}" if self.until else "")
@@ -46,7 +48,7 @@ def waiting(view: View, silence_s: float | None = None) -> list[Wait]:
     """
     run = view.run()
     if not view.exists():
-        return [Wait("the run", "does not exist yet", "until it is created")]
+        return [Wait("the run", "does not exist yet", "until it is created", "create")]
     if run.state == "finished":
         return []
     return [
@@ -83,7 +85,7 @@ def _run_waits(view: View, run: Run) -> list[Wait]:
         return [Wait("this atoll", f"is too old for the run ({run.read_only})", "until upgraded")]
     if run.state == "paused":
         why = f"is paused: {run.reason}; started blocks are still finished and merged"
-        return [Wait("the run", why, "until it is resumed")]
+        return [Wait("the run", why, "until it is resumed", "resume")]
     if run.state == "stopping":
         live = [one.site for one in view.live()]
         left = f"; {names(live)} deliver what is started" if live else ""
@@ -93,7 +95,7 @@ def _run_waits(view: View, run: Run) -> list[Wait]:
 
 def _coordinator_waits(view: View, run: Run, silence_s: float | None) -> list[Wait]:
     if run.term == 0:
-        return [Wait("the run", "has no coordinator yet", "until one is started")]
+        return [Wait("the run", "has no coordinator yet", "until one is started", "coordinate")]
     timing = view.timing()
     if silence_s is None or silence_s < LATE_TICKS * timing.tick_s or not owed(view):
         return []
@@ -102,7 +104,8 @@ def _coordinator_waits(view: View, run: Run, silence_s: float | None) -> list[Wa
     left_s = timing.lost_ticks(run.live) * timing.tick_s - silence_s
     if left_s > 0:
         return [Wait("the run", what, f"until a standby takes over in {span(left_s)} or later")]
-    return [Wait("the run", what, "until the broker answers, or a coordinator is started")]
+    until = "until the broker answers, or a coordinator is started"
+    return [Wait("the run", what, until, "coordinate")]
 
 
 # -- sites ----------------------------------------------------------------------------------------
@@ -179,7 +182,8 @@ def _round_waits(view: View, run: Run) -> list[Wait]:
     if round_ is None:
         return _between(view, run)
     if not run.live and not deltas:
-        return [Wait("the run", f"rests in round {round_.round}: nobody is live", _COMES)]
+        what = f"rests in round {round_.round}: nobody is live"
+        return [Wait("the run", what, _COMES, "site" if run.state == "running" else "")]
     missing = rounds.expected(view, round_)
     if not missing:
         return [_no_more_expected(run, round_, deltas)]
@@ -199,7 +203,7 @@ def _between(view: View, run: Run) -> list[Wait]:
     if run.state != "running":
         return []
     if not run.live and not view.deltas("undecided"):
-        return [Wait("the run", "rests: nobody is live", _COMES)]
+        return [Wait("the run", "rests: nobody is live", _COMES, "site")]
     if rounds.opening(view):
         return [
             Wait(f"round {run.round + 1}", "is about to open", "until the coordinator opens it")

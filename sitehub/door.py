@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from eventlog.events import SiteJoined, Token
 from leases.rows import Incarnation
 from sitehub import boundary
@@ -12,7 +14,16 @@ GOOD, FAILED, REFUSED, TEMPORARY = 0, 1, 6, 75  # exit codes
 
 
 def knock(hub: HubState, now: float) -> list[Action]:
-    """Not admitted yet: start a trainer, join once it is ready, wait for the answer."""
+    """Not admitted yet: start a trainer, join once it is ready, wait for the answer. P7: who is not
+    admitted before its job ends goes by itself."""
+    found = _knock(hub, now)
+    left_s = math.inf if hub.walltime_end is None else hub.walltime_end - now
+    if found or hub.incarnation is not None or left_s >= hub.view.timing().margin_s:
+        return found
+    return [Leave(TEMPORARY, f"its job ends in {max(0.0, left_s):.0f} s, before it was admitted")]
+
+
+def _knock(hub: HubState, now: float) -> list[Action]:
     if hub.leaving is not None:
         return [Leave(hub.leaving.exit_code, hub.leaving.reason)]
     if hub.join_seq is not None:

@@ -7,6 +7,7 @@ what `actions` returns; each action is asked for once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,11 +181,10 @@ class HubLogic:
         hub, run = self.hub, self.hub.view.run()
         if hub.leaving is not None:
             return
-        if hub.walltime_end is not None:
-            left_s = hub.walltime_end - now
-            if left_s < hub.view.timing().margin_s + delivery.likely_block_s(hub):
-                why = f"its job ends in {left_s:.0f} s"
-                hub.leaving = Leaving("walltime", why, door.TEMPORARY)
+        left_s = math.inf if hub.walltime_end is None else hub.walltime_end - now
+        if left_s < hub.view.timing().margin_s + delivery.likely_block_s(hub):
+            why = f"its job ends in {left_s:.0f} s"
+            hub.leaving = Leaving("walltime", why, door.TEMPORARY)
         elif one.drain:
             hub.leaving = Leaving("drained", "the operator asked it to leave", door.GOOD)
         elif run.state == "stopping" and not any(block.state == TRAINING for block in held):

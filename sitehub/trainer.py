@@ -125,7 +125,7 @@ def _prepare(
 ) -> Trainer:
     """Everything that a command needs, then `ready`."""
     content = json.loads(arguments.config.read_bytes())
-    config = RunConfig.model_validate(content["config"])
+    config = RunConfig.recorded(content["config"])
     shape = DataShape.model_validate(content["data"])
     corpus = Corpus.open(arguments.data, verify="full")
     device = machine.pick_device()

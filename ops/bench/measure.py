@@ -66,8 +66,8 @@ class Measure:
         found = self.ratio if self.target.of == "ratio" else self.value
         return found is not None and self.target.met(found)
 
-    def as_json(self) -> dict[str, Any]:
-        """The stable form (docs/benchmarks.md)."""
+    def as_json(self, *, judged: bool = True) -> dict[str, Any]:
+        """The stable form (docs/reference.md); without a verdict unless it is `judged`."""
         return {
             "what": self.what,
             "value": self.value,
@@ -76,7 +76,7 @@ class Measure:
             "against_value": self.against_value,
             "ratio": self.ratio,
             "target": self.target.text(self.unit) if self.target else None,
-            "met": self.met,
+            "met": self.met if judged else None,
         }
 
 
@@ -103,21 +103,24 @@ def measured(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that one benchmark found, with the number of runs behind each median."""
+    """All that one benchmark found, with the number of runs behind each median. `quick`: once and
+    short, to see that it works; what it shows of speed is no verdict, so none is given."""
 
     name: str
     measures: tuple[Measure, ...]
     runs: int
     notes: tuple[str, ...] = ()
+    quick: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The stable form (docs/benchmarks.md)."""
+        """The stable form (docs/reference.md)."""
         return {
             "name": self.name,
             "machine": machine(),
-            "measures": [one.as_json() for one in self.measures],
+            "measures": [one.as_json(judged=not self.quick) for one in self.measures],
             "runs": self.runs,
             "notes": list(self.notes),
+            "quick": self.quick,
         }
 
 

@@ -38,7 +38,7 @@ class _Block(click.ParamType):
 @click.argument("target", metavar="RUN|FILE")
 @click.option("--deep", is_flag=True, help="Recompute every version from the deltas, bit by bit.")
 @click.option("--explain", is_flag=True, help="Say which blocks were reclaimed from whom, and why.")
-@click.option("--block", type=_Block(), help="Show the life of one block, such as 0:17.")
+@click.option("--block", type=_Block(), help="Show the life of block B of epoch E: 0:17.")
 @broker_option
 @json_option
 def audit(
@@ -54,7 +54,7 @@ def audit(
     Every block merged at most once, in a closed epoch exactly once; by whom its lease allowed;
     with the weight that the data gives it; versions, digests and the log itself unbroken. A FILE
     needs no broker and, without --deep, no torch. Exit code 1 where a promise is broken or the file
-    is damaged, naming the first wrong sequence.
+    is damaged, naming the first wrong sequence; else 2 where the run has no such --block.
 
     A file proves that nothing in it was damaged, and through which event a later one attests it.
     Whoever noted a log digest elsewhere can compare it with the one printed by --json.
@@ -68,6 +68,11 @@ def audit(
     else:
         findings, went = asyncio.run(_of_run(found, broker, life, deep))
     ok = findings.ok and (went is None or went.ok)
+    if life is not None and ok:
+        from ops import auditview
+
+        if missing := auditview.no_such_block(life, findings):
+            raise click.UsageError(missing)
     if as_json:
         print_json(_as_json(findings, went, life, explain, ok))
     else:
@@ -90,7 +95,7 @@ async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -
     from ops import auditing
     from ops.connect import opened
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=deep) as (log, blobs, _):
         with auditing.bar("auditing") as progress, auditing.opened_audit(run, life) as audit:
             await auditing.feed_run(audit, log, progress)
             went = await auditing.deep_run(audit, log, blobs, progress) if deep else None

@@ -27,7 +27,12 @@ def broker() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where it keeps everything, node-local; by default below ATOLL_HOME.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address it listens on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address it listens on, and the host of its URL; 0.0.0.0 listens on all.",
+)
 @click.option(
     "--port",
     default=0,
@@ -55,6 +60,9 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
         else:
             click.echo(server.url)
             say(f"the broker keeps its data in {settings.store_dir}; Ctrl-C stops it")
+            if host == "0.0.0.0":
+                outside = server.url.replace(host, "HOST")
+                say(f"from elsewhere it is {outside}, HOST a name or address of this machine")
         try:
             code = server.wait()
         except KeyboardInterrupt:

@@ -40,7 +40,7 @@ async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> i
 
     home = Home.find()
     name, pace = f"coordinator-{os.getpid()}", pace_of(max_rate)
-    async with opened(run, broker, name, pace) as (log, blobs, connection):
+    async with opened(run, broker, name, pace, moves_blobs=True) as (log, blobs, connection):
         projection, number = _projection(home, run)
         with projection:
             folder = home.coordinator(run, number)

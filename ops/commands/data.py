@@ -89,9 +89,10 @@ def build(
 @click.argument("other", type=_FOLDER, required=False)
 @json_option
 def verify(directory: Path, other: Path | None, as_json: bool) -> None:
-    """Check every byte of DIRECTORY against its manifest, and compare it with OTHER.
+    """Check every byte of DIRECTORY, and compare it with OTHER.
 
-    Exit code 1 where a file is damaged or the two differ; the first difference is named.
+    The bytes are held against the manifest, the two by their manifests. Exit code 1 where a file is
+    damaged or the two differ; the first difference is named.
     """
     from sitehub import corpus, manifest
 

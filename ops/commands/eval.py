@@ -19,10 +19,22 @@ from ops.output import broker_option, json_option, print_json, run_name, say
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The token files, as sites have them.",
 )
-@click.option("--version", type=int, metavar="V", help="The version; by default the newest.")
-@click.option("--max-tokens", type=int, metavar="N", help="Of held-out text; by default all of it.")
+@click.option(
+    "--version", type=click.IntRange(0), metavar="V", help="The version; by default the newest."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of held-out text, in whole sequences; by default all of it.",
+)
 @click.option("--prompt", metavar="TEXT", help="Also write a sample that begins so.")
-@click.option("--record/--no-record", default=True, help="Put the result into the run's log.")
+@click.option(
+    "--record/--no-record",
+    default=True,
+    show_default=True,
+    help="Put the result into the run's log, where `watch` shows it.",
+)
 @broker_option
 @json_option
 def eval_(
@@ -40,8 +52,10 @@ def eval_(
     The version is rebuilt from the newest snapshot before it and the published updates, and its
     digest compared with the log's.
     """
+    from ops.signals import clean_up_on_termination
     from sitehub.corpus import Corpus
 
+    clean_up_on_termination()
     corpus = Corpus.open(data, verify="full")
     result = asyncio.run(_evaluate(run, corpus, version, max_tokens, prompt, record, broker))
     if as_json:
@@ -76,7 +90,7 @@ async def _evaluate(
     from sitehub.evaluate import evaluate, sample
     from sitehub.model import build_model, load_into
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=True) as (log, blobs, _):
         async with folded(log) as projection:
             view = View(projection.db)
             if view.manifest_digest() != corpus.manifest_digest:
@@ -89,8 +103,8 @@ async def _evaluate(
             if not 0 <= number <= view.run().version:
                 raise RequestVoid(f"run {run} has versions 0 to {view.run().version}")
             say(f"rebuilding version {number}")
-            folder = Home.find().scratch(run)
-            parameters = await parameters_at(view, blobs, folder, number)
+            with Home.find().scratch(run) as folder:
+                parameters = await parameters_at(view, blobs, folder, number)
             config = view.config()
         model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
         load_into(model, parameters)

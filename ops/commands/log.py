@@ -84,6 +84,8 @@ async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
     from ops.connect import opened
 
     async with opened(run, broker) as (log, _, _):
+        if printer.after >= await log.last_sequence():
+            return  # to have read further than a log goes would be damage
         async for records in to_end(log, printer.after):
             printer.print(records)
 
@@ -160,7 +162,7 @@ async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) 
     from ops.connect import opened
     from ops.logfile import export
 
-    async with opened(run, broker) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=with_blobs) as (log, blobs, _):
         return await export(log, blobs if with_blobs else None, target)
 
 
@@ -210,10 +212,10 @@ def verify(file: Path, as_json: bool) -> None:
 )
 @json_option
 def import_(file: Path, folder: Path | None, as_json: bool) -> None:
-    """Verify an exported log and keep it on this machine, its blobs beside it.
+    """Verify an exported log and keep it here.
 
-    It stays the same history: sequences, times and digests are those of the run it was exported
-    from. It cannot be continued.
+    Its blobs are kept beside it. It stays the same history: sequences, times and digests are those
+    of the run it was exported from. It cannot be continued.
     """
     from eventlog.export import read_header
     from ops.home import Home

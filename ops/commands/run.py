@@ -31,7 +31,7 @@ def run() -> None:
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Replace a value; may be given again.",
+    help="Replace a value, such as inner.steps=50; may be given again.",
 )
 @broker_option
 @json_option
@@ -41,18 +41,15 @@ def create(
     """Create a run from the TOML file CONFIG.
 
     Its configuration, data manifest and initial parameters are fixed from here on. Whatever is
-    wrong with them is said before anything is written.
+    wrong with them is said before anything is written. ops/configs/demo.toml in the checkout is an
+    example; eventlog/config.py there explains every key.
     """
     from ops.configure import load
 
     settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked_corpus
 
-    if data:
-        settings = settings.model_copy(
-            update={"data": settings.data.model_copy(update={"path": data})}
-        )
-    corpus = checked_corpus(settings)
+    corpus = checked_corpus(settings, config, data)
     event = asyncio.run(_create(broker, settings, corpus))
     shape = event.data
     if as_json:
@@ -159,7 +156,11 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
 )
 @broker_option
 def stop(name: str, reason: str, broker: str | None) -> None:
-    """End a run well: started blocks are finished and merged, then the sites leave."""
+    """End a run well, before its target.
+
+    Started blocks are finished and merged, then the sites leave and the run has finished. It cannot
+    be taken up again: to let it rest, pause it.
+    """
     from eventlog.events import RunStopped
 
     sequence = asyncio.run(_request(name, broker, RunStopped(reason=reason)))

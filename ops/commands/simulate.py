@@ -75,8 +75,8 @@ def simulate(
     found = scenarios.load(scenario)
     if seeds == 1:
         _single(found, scenario, seed, trace, log, shrink, as_json)
-    elif log is not None:
-        raise click.UsageError("--log is for one seed")
+    elif log is not None or trace:
+        raise click.UsageError(f"{'--trace' if log is None else '--log'} is for one seed")
     else:
         every = range(seed, seed + seeds)
         _several(found, scenario, every, workers, fail_fast, shrink, as_json)

@@ -55,11 +55,11 @@ def run_(
     max_rate: float | None,
     broker: str | None,
 ) -> int:
-    """Train for RUN as the site NAME until the run ends or this site leaves.
+    """Train for RUN as the site NAME.
 
-    Ctrl-C, SIGTERM, SIGUSR1 and a walltime that nears its end all end the block in work, deliver
-    what is trained and depart; a second signal ends at once. Exit code 75 means that it may be
-    started again, 6 that it must not.
+    It ends with the run, or when this site leaves. Ctrl-C, SIGTERM, SIGUSR1 and a walltime that
+    nears its end all end the block in work, deliver what is trained and depart; a second signal
+    ends at once. Exit code 75 means that it may be started again, 6 that it must not.
 
     A name that lives is refused as a twin (75), unless --successor says that this job follows that
     one: then it waits, with the newest version loaded, until the other departs. It needs another
@@ -97,7 +97,7 @@ async def _run(
         say(f"{name}: {text}")
 
     pace = pace_of(max_rate)
-    async with opened(run, broker, f"site-{name}", pace) as (log, blobs, _):
+    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (log, blobs, _):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
@@ -125,7 +125,10 @@ async def _run(
 )
 @broker_option
 def drain(run: str, name: str, reason: str, broker: str | None) -> None:
-    """Ask the site NAME to leave RUN well: it ends its block, delivers and departs, exit code 0."""
+    """Ask the site NAME to leave RUN well.
+
+    It ends its block, delivers what is trained and departs; its process ends with exit code 0.
+    """
     from eventlog.events import DrainRequested
     from eventlog.log import NAME
 
@@ -145,7 +148,16 @@ async def _request(run: str, broker: str | None, event: Any) -> int:
 
 def seconds(text: str) -> float:
     """A walltime as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
-    click.UsageError."""
+    click.UsageError, for none at all too."""
+    found_s = _read(text)
+    if found_s is None:
+        raise click.UsageError(f"--walltime {text}: write 90m, 4h, 02:30:00 or 1-12:00")
+    if not found_s:
+        raise click.UsageError(f"--walltime {text}: a job that ends now cannot take part")
+    return found_s
+
+
+def _read(text: str) -> float | None:
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
         return float(match[1]) * _UNITS[match[2]]
     if match := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text):
@@ -156,4 +168,4 @@ def seconds(text: str) -> float:
             return first * 3600 + second * 60 + third
         if match[3] is not None:
             return first * 60 + second
-    raise click.UsageError(f"--walltime {text}: write 90m, 4h, 02:30:00 or 1-12:00")
+    return None

@@ -39,7 +39,8 @@ def watch(
 ) -> None:
     """Watch a run: its sites, blocks and events, and what it waits for and until when.
 
-    Ends when the run has finished. Where stdout is no terminal: one line an event. Of a FILE, an
+    Ends when the run has finished; Ctrl-C ends the view, not the run. Where the run waits for a
+    person, it says what to type. Where stdout is no terminal: one line an event. Of a FILE, an
     exported log, the end is shown. --json implies --once.
     """
     if replay and (once or as_json):
@@ -58,11 +59,13 @@ def watch(
 
 async def _once(target: Path | str, broker: str | None, as_json: bool) -> None:
     """Print one picture, also of a damaged file up to the damage."""
+    from ops.watch.advice import Advisor
     from ops.watch.live import LiveView
 
     console = _console()
     async with _opened(target, broker) as (run, log):
-        view = LiveView(console, run, fit=False)
+        file = target if isinstance(target, Path) else None
+        view = LiveView(console, run, fit=False, advisor=Advisor(file))
         try:
             async for records in _past(target, log):
                 view.update(records)
@@ -79,11 +82,13 @@ async def _live(
 ) -> None:
     """Show or tell what happens. speed: of a replay; None for what is there and what comes."""
     from ops.watch import play
+    from ops.watch.advice import Advisor
     from ops.watch.live import LiveView
 
     console = _console()
     async with _opened(target, broker) as (run, log):
-        view = LiveView(console, run)
+        file = target if isinstance(target, Path) else None
+        view = LiveView(console, run, advisor=Advisor(file, stays=terminal))
         if speed is not None:
             beats = play.replay(_past(target, log), speed)
         elif log is not None:
@@ -93,9 +98,11 @@ async def _live(
         if terminal:
             await play.show(view, console, beats)
         else:
-            await play.tell(view, sys.stdout, beats)
+            await play.tell(view, sys.stdout, beats, say)
         if view.outcome:
             say(f"run {run} has finished: {view.outcome}")
+            for line in () if terminal else view.scene(view.end_s).next:
+                say(f"next: {line}")
 
 
 def _console() -> Console:

@@ -72,7 +72,7 @@ class Referee(Lives):
     # -- the run ----------------------------------------------------------------------------------
 
     def _run_created(self, event: RunCreated, entry: Entry, *_: Any) -> None:
-        config = RunConfig.model_validate(event.config)
+        config = RunConfig.recorded(event.config)
         self.ledger = Ledger(config, event.data, self.fault)
         self.ledger.initial = event.parameters_blob
         self._timing, self.state = Timing.of(config.lease_s), "running"

@@ -20,6 +20,7 @@ from eventlog.projector import Projection
 from leases.overhead import Overhead
 from leases.table import LeaseTable
 from leases.view import View
+from ops.watch.advice import Advisor
 from ops.watch.pace import Pace
 from ops.watch.render import Frame
 from ops.watch.scene import Scene, scene
@@ -34,6 +35,7 @@ class LiveView:
 
     `run`: the name to show before `RunCreated` is folded. `clock`: Unix seconds, for ages. `fit`:
     whether frames keep to the console's height; otherwise they are as long as they need to be.
+    `advisor`: says what whoever watches can do; by default nothing is said.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class LiveView:
         *,
         clock: Callable[[], float] = time.time,
         fit: bool = True,
+        advisor: Advisor | None = None,
     ) -> None:
         self._console, self._run, self._clock, self._fit = console, run, clock, fit
+        self._advisor = advisor
         self._projection = Projection(":memory:", [LeaseTable()], run)
         self._view = View(self._projection.db)
         self._pace, self._overhead = Pace(), Overhead()
@@ -68,6 +72,9 @@ class LiveView:
         now_s = self._clock() if now_s is None else now_s
         silence_s = self._pace.silence_s(now_s, self._view.run().live)
         shown = scene(self._view, self._run, self._pace, self._told, now_s, silence_s)
+        if self._advisor is not None:
+            advice = self._advisor.advise(shown.run, shown.state, shown.waiting)
+            shown = replace(shown, next=advice)
         return replace(shown, overhead=self._overhead.share)
 
     def frame(self, now_s: float | None = None) -> Frame:

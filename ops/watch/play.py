@@ -20,6 +20,7 @@ from eventlog.log import EventLog
 from ops.watch.live import LiveView
 
 FRAME_S = 0.25  # between two frames, while nothing comes
+ADVICE_S = 2.0  # of silence, before it is said what a person can do
 READ_RECORDS = 1000
 
 
@@ -103,9 +104,16 @@ async def show(view: LiveView, console: Console, beats: AsyncGenerator[Beat, Non
             screen.update(view.frame(now_s), refresh=True)
 
 
-async def tell(view: LiveView, out: TextIO, beats: AsyncGenerator[Beat, None]) -> None:
+async def tell(
+    view: LiveView,
+    out: TextIO,
+    beats: AsyncGenerator[Beat, None],
+    talk: Callable[[str], None] = lambda _: None,
+) -> None:
     """Write one line an event that is worth telling, at once, until the run has finished or the
-    beats end."""
+    beats end. When nothing has come for a while, what a person can do about it is talked of."""
+    talked: tuple[str, ...] = ()
+    quiet_s: float | None = None
     async with aclosing(beats):
         async for beat in beats:
             for told in view.update(beat.records):
@@ -113,3 +121,11 @@ async def tell(view: LiveView, out: TextIO, beats: AsyncGenerator[Beat, None]) -
             out.flush()
             if view.outcome:
                 return
+            if beat.records or quiet_s is None:
+                quiet_s = beat.now_s
+            elif beat.now_s - quiet_s >= ADVICE_S:
+                quiet_s, advice = beat.now_s, view.scene(beat.now_s).next
+                for line in advice:
+                    if line not in talked:
+                        talk(f"next: {line}")
+                talked = advice

@@ -39,7 +39,8 @@ class Frame:
     ) -> Iterator[RenderableType]:
         width, plain = options.max_width, options.ascii_only
         scene = self.scene
-        top = [*_header(scene, width, plain), _title("sites", width, plain)]
+        top = [*_header(scene, width, plain), *_next(scene, width, console)]
+        top.append(_title("sites", width, plain))
         middle = [*bars.epochs(scene.epochs, width, plain)]
         waits = _waits(scene, width, console)
         around = len(top) + 1 + len(middle) + 2
@@ -99,6 +100,12 @@ def _header(scene: Scene, width: int, plain: bool) -> list[Text]:
     if scene.state == "finished":
         lines.append(_line(clean(scene.reason), width, "bold"))
     return lines
+
+
+def _next(scene: Scene, width: int, console: Console) -> list[Text]:
+    """What a person can do, wrapped: a command that is cut off is none."""
+    texts = (Text(clean(f"next: {line}"), "bold magenta") for line in scene.next)
+    return [line for text in texts for line in text.wrap(console, max(10, width))]
 
 
 def _facts(scene: Scene, width: int) -> Text:

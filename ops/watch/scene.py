@@ -57,7 +57,8 @@ class Scene:
     """Everything a frame shows. `target`: tokens, None for a target in rounds; `share`: of the
     target, in [0, 1]; `eta_s`: None where there is no pace to tell from, or nothing advances;
     `perplexity`: (version, held-out perplexity) of the newest evaluation; `overhead`: the share of
-    wall time that trainers stood still for the exchange, None before the first round."""
+    wall time that trainers stood still for the exchange, None before the first round; `next`: what
+    a person can do now, in words."""
 
     run: str
     state: str
@@ -81,12 +82,15 @@ class Scene:
     waiting: tuple[Wait, ...]
     told: tuple[Told, ...]
     overhead: float | None = None
+    next: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The documented object of `atoll watch --once --json`."""
         found = asdict(self)
         for key in ("told", "now_s", "perplexity"):
             del found[key]
+        for wait in found["waiting"]:
+            del wait["remedy"]
         version, perplexity = self.perplexity or (None, None)
         found["evaluation"] = self.perplexity and {"version": version, "perplexity": perplexity}
         for epoch in found["epochs"]:

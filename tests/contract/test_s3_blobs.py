@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from eventlog.blobs import CHUNK_BYTES
 from eventlog.errors import BlobUnavailable
+from eventlog.s3_access import AccessMissing
 from eventlog.s3_blobs import S3Blobs
 from tests.contract.blob_contract import BlobContract, Damage
 from tests.support.objects import object_storage
@@ -86,3 +88,48 @@ async def test_a_store_that_is_away_is_named_without_its_credentials(
         await S3Blobs(url, patience_s=0.3).put(tmp_path / "source")
     assert "not-for-the-log" not in str(caught.value)
     assert "somebody" not in str(caught.value)
+
+
+async def test_keys_and_place_may_come_from_a_profile(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in environment:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "credentials").write_text(
+        f"[far]\naws_access_key_id = {environment['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key = {environment['AWS_SECRET_ACCESS_KEY']}\n"
+        f"region = us-east-1\nendpoint_url = {environment['AWS_ENDPOINT_URL']}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "far")
+    (tmp_path / "source").write_bytes(b"abc")
+    blob = await S3Blobs("s3://runs/by-profile").put(tmp_path / "source")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert await S3Blobs("s3://runs/by-profile").has(blob.digest)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refused_credentials_are_said_to_be_the_matter(
+    url: str, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        with pytest.raises(BlobUnavailable, match="refused to the credentials here") as caught:
+            await S3Blobs(url, patience_s=1).has("0" * 64)
+    assert "not-for-the-log" not in str(caught.value)
+
+
+async def test_a_variable_that_cannot_be_read_is_told_in_one_line(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "perhaps")
+    with pytest.raises(AccessMissing, match="is not what it can be") as caught:
+        await S3Blobs(url).ready()
+    assert "\n" not in str(caught.value)

@@ -70,6 +70,12 @@ def test_a_good_configuration_is_taken_with_its_defaults() -> None:
         ({"lease_s": 1e10}, "lease_s"),
         ({"rounds": {"deadline_s": 1e308}}, "deadline_s"),
         ({"rounds": {"grace_s": math.inf}}, "grace_s"),
+        ({"rounds": {"grace_s": 31, "deadline_s": 30}}, "grace_s = 31 is longer than deadline_s"),
+        ({"rounds": {"deadline_s": 30}}, r"grace_s = 60 \(its default\) is longer than"),
+        (
+            {"outer": {"warmup": 1, "schedule": "cosine", "final_lr": 0.1}},
+            'warmup = 1 with schedule = "cosine"',
+        ),
         ({"inner": {"weight_decay": math.inf}}, "weight_decay"),
         ({"name": "Not A Name"}, "name"),
         ({"outer": {"momentum": 1.0}}, "momentum"),
@@ -82,6 +88,41 @@ def test_a_good_configuration_is_taken_with_its_defaults() -> None:
 def test_a_wrong_configuration_is_refused_by_name(tables: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         config(**tables)
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"rounds": {"grace_s": 30, "deadline_s": 30}},  # wait for all until the deadline
+        {"rounds": {"grace_s": 0}},
+        {"rounds": {"quorum": 1000}},  # of the live sites, however few
+        {"outer": {"warmup": 1.0}},  # without a schedule: it rises, and that is all
+        {"outer": {"warmup": 0.99, "schedule": "linear", "final_lr": 0.1}},
+    ],
+)
+def test_what_can_be_meant_is_taken(tables: dict[str, Any]) -> None:
+    (table, values), *_ = tables.items()
+    built = config(**tables).model_dump()[table]
+    assert {key: built[key] for key in values} == values
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"rounds": {"grace_s": 31, "deadline_s": 30}},
+        {"outer": {"warmup": 1, "schedule": "linear", "final_lr": 0.1}},
+    ],
+)
+def test_a_log_keeps_a_configuration_that_a_new_run_is_refused_for(tables: dict[str, Any]) -> None:
+    content = config().model_dump(mode="json", exclude_none=True)
+    (table, values), *_ = tables.items()
+    content[table] |= values
+    with pytest.raises(ValidationError, match=table):
+        RunConfig.model_validate(content)
+    kept = RunConfig.recorded(content).model_dump()[table]
+    assert {key: kept[key] for key in values} == values
+    with pytest.raises(ValidationError, match="lease_s"):
+        RunConfig.recorded(content | {"lease_s": 1})
 
 
 def test_a_round_is_at_least_one_block() -> None:

@@ -7,7 +7,7 @@ import math
 import msgpack
 import pytest
 
-from eventlog.codec import pack
+from eventlog.codec import content_digest, pack
 from eventlog.events import (
     COORDINATOR,
     OPERATOR,
@@ -135,6 +135,18 @@ def test_r1_no_run_is_made_of_a_configuration_that_cannot_be_read(broken: dict) 
     ((_, (void,)),) = projection.apply(finish(log.read(0)))
     assert void.startswith("its configuration is invalid")
     assert not View(projection.db).exists()
+
+
+def test_r1_a_log_stays_a_run_though_a_new_one_would_be_refused_for_its_configuration() -> None:
+    content = config().model_dump(mode="json", exclude_none=True)
+    content["rounds"] |= {"grace_s": 99.0, "deadline_s": 30.0}
+    log = MemoryLog(RUN)
+    projection = Projection(":memory:", [LeaseTable()], RUN)
+    event = created(config(), config=content, config_digest=content_digest(content))
+    finish(Writer(log, OPERATOR).append([event], Stamp()))
+    ((_, (void,)),) = projection.apply(finish(log.read(0)))
+    assert void == ""
+    assert View(projection.db).config().rounds.grace_s == 99.0
 
 
 def test_p8_no_run_is_made_of_a_configuration_that_is_not_its_digests() -> None:

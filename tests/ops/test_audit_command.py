@@ -206,12 +206,43 @@ def test_one_block_is_told_from_grant_to_merge(file: Path, capsys) -> None:
     assert "delivered → merged" in capsys.readouterr().out
 
 
-def test_a_block_that_the_epoch_does_not_have_is_told_from_one_that_rests(
-    file: Path, capsys
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ("0:6", "epoch 0 has blocks 0 to 5"),
+        ("0:99", "epoch 0 has blocks 0 to 5"),
+        ("1:0", "only epoch 0 has begun"),
+    ],
+)
+def test_a_block_that_the_run_does_not_have_is_bad_input(
+    file: Path, capsys, block: str, why: str, options: list[str]
 ) -> None:
-    assert run(["audit", str(file), "--block", "0:99"]) == 0
-    said = capsys.readouterr().out
-    assert "no event of run" in said and said.endswith("; epoch 0 has blocks 0 to 5\n")
+    assert run(["audit", str(file), "--block", block, *options]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"atoll: run tests has no block {block}: {why} (see ")
+
+
+def test_a_block_that_rests_is_told_from_one_that_there_is_not(tmp_path: Path, capsys) -> None:
+    scenario = Scenario(num_sequences=8)  # two blocks an epoch
+    scenario.arrive("alpha")
+    scenario.open(alpha=3)
+    assert scenario.grant("alpha", 0, 1) == "" and scenario.grant("alpha", 0, epoch=1) == ""
+    file = exported(scenario, tmp_path)
+    assert run(["audit", str(file), "--block", "1:1"]) == 0
+    assert "block 1:1: no event of run tests names it" in capsys.readouterr().out
+    assert audited(capsys, str(file), "--block", "1:1", code=0)["block"] == []
+    for block, why in (("1:2", "epoch 1 has blocks 0 to 1"), ("2:0", "epochs 0 to 1 have begun")):
+        assert run(["audit", str(file), "--block", block]) == 2
+        assert why in capsys.readouterr().err
+
+
+def test_what_is_broken_is_graver_than_a_block_that_there_is_not(file: Path, capsys) -> None:
+    file.write_bytes(file.read_bytes()[:-40])
+    assert audited(capsys, str(file), "--block", "0:99", code=1)["block"] == []
+    assert run(["audit", str(file), "--block", "0:99"]) == 1
+    assert "has no block 0:99" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("block", [f"0:{10**30}", f"{10**30}:0", f"0:{2**63}"])

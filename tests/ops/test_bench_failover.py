@@ -40,7 +40,7 @@ def test_each_measure_is_held_against_its_limit_by_the_median_of_the_trials() ->
 
 
 @pytest.mark.soak
-def test_the_quick_bench_measures_everything_and_meets_its_targets() -> None:
+def test_the_quick_bench_measures_everything_within_its_limits() -> None:
     report = quick("failover")
     assert (report["name"], report["runs"]) == ("failover", 1)
     said = {one["what"]: one for one in report["measures"]}
@@ -48,5 +48,5 @@ def test_the_quick_bench_measures_everything_and_meets_its_targets() -> None:
     for what in LIMITS:
         one = said[what]
         assert one["ratio"] == one["value"] / one["against_value"]
-        assert one["met"], report
+        assert one["ratio"] <= 1, report
     assert 0 < said["restart, its imports"]["value"] < said["restart"]["value"]

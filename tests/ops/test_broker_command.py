@@ -60,6 +60,22 @@ def test_it_is_ready_when_it_prints_its_url_and_gone_after_a_signal(
         socket.create_connection(where, timeout=5)
 
 
+def test_one_that_listens_on_every_address_says_how_others_name_it(tmp_path: Path) -> None:
+    command = [part for part in SERVE if part != "--json"]
+    process = subprocess.Popen(
+        [*command, "--dir", str(tmp_path / "store"), "--host", "0.0.0.0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert f"from elsewhere it is {url.replace('0.0.0.0', 'HOST')}, HOST a name" in said
+
+
 def test_a_second_broker_on_one_directory_is_refused_as_temporary(
     serving: subprocess.Popen[str], tmp_path: Path
 ) -> None:

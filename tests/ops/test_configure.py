@@ -112,6 +112,12 @@ def test_a_batch_that_does_not_divide_the_block_is_refused(tmp_path: Path) -> No
     assert found == ["inner.batch_sequences = 5 does not divide data.block_sequences = 32"]
 
 
+def test_a_grace_longer_than_the_deadline_is_refused_with_both(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, GOOD, "rounds.deadline_s=30")
+    assert found.startswith("rounds: grace_s = 60 (its default) is longer than deadline_s = 30, ")
+    assert "\n" not in found and "give a shorter grace_s" in found
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     found = problems(tmp_path, GOOD.replace('name = "small"', ""), "outer.momentum=1", "inner.lr=x")
     assert [line.partition(":")[0] for line in found] == ["name", "inner.lr", "outer.momentum"]

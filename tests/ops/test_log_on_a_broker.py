@@ -135,3 +135,11 @@ def test_the_url_is_the_given_one_else_the_running_brokers_else_the_default(
     assert (
         broker_url(None, home) == DEFAULT_URL
     )  # it has ended, though its address still lies there
+
+
+@pytest.mark.parametrize("after", [4, 5, 9999])
+def test_behind_the_end_of_a_run_there_is_no_event_and_no_damage(
+    server: BrokerServer, capsys, after: int
+) -> None:
+    assert run(["log", "show", "tests", "--after", str(after)]) == 0
+    assert capsys.readouterr().err == "no event matches\n"

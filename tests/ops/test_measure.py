@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ops.bench.measure import Report, at_least, at_most, measured
+from ops.commands.bench import _show
 
 
 def test_medians_of_both_sides_give_the_ratio() -> None:
@@ -45,3 +48,30 @@ def test_a_report_says_where_and_how_often() -> None:
     found = Report("replay", (measured("fold", [1.0], "1/s"),), 5, ("short log",)).as_json()
     assert found["runs"] == 5 and found["notes"] == ["short log"]
     assert found["machine"]["cores"] >= 1 and found["machine"]["load"] >= 0
+
+
+WHOLE = Report(
+    "three",
+    (
+        measured("met", [1.0], "s", target=at_most(2)),
+        measured("missed", [3.0], "s", target=at_most(2)),
+        measured("shown", [3.0], "s"),
+    ),
+    5,
+)
+
+
+def test_a_whole_run_is_judged_and_a_quick_one_is_not() -> None:
+    for quick, verdicts in ((False, [True, False, None]), (True, [None, None, None])):
+        found = replace(WHOLE, quick=quick).as_json()
+        assert [one["met"] for one in found["measures"]] == verdicts
+        assert [one["target"] for one in found["measures"]] == ["≤ 2 s", "≤ 2 s", None]
+        assert found["quick"] is quick
+
+
+def test_a_table_has_verdicts_of_a_whole_run_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(WHOLE)
+    assert {"yes", "NO"} < set(capsys.readouterr().out.split())
+    _show(replace(WHOLE, quick=True))
+    said = capsys.readouterr().out
+    assert not {"yes", "NO"} & set(said.split()) and "no target is judged" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from eventlog.codec import decode, pack
 from eventlog.events import CoordinatorElected, RunPaused
 from eventlog.writer import Stamp
+from ops.watch.advice import LEAVE, Advisor
 from ops.watch.bars import allot
 from ops.watch.live import LiveView
 from ops.watch.scene import STATES
@@ -168,6 +170,74 @@ def test_a_finished_run_says_its_outcome_and_waits_for_nothing() -> None:
     text = drawn(over(), late_s=1000.0)
     assert "finished" in text and "target met" in text
     assert "─ waiting" not in text
+
+
+def idle() -> Scenario:
+    return Scenario(elect=False)
+
+
+def paused() -> Scenario:
+    run = at_work()
+    run.operator(RunPaused(reason="the data is suspect"))
+    return run
+
+
+def deserted() -> Scenario:
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha")
+    assert run.open(alpha=2) == "" and run.depart("alpha") == ""
+    return run
+
+
+STARTS = ["next: atoll coordinate tests", "next: atoll site run tests NAME --data DIR"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "late_s", "advice"),
+    [
+        (idle, 0, STARTS),
+        (paused, 0, ["next: atoll run resume tests"]),
+        (deserted, 0, STARTS[1:]),
+        (at_work, 60, STARTS[:1]),
+        (at_work, 0, []),
+        (
+            over,
+            0,
+            [
+                "next: atoll eval tests --data DIR (how good the model is)",
+                "next: atoll audit tests --deep (whether it is what the log says)",
+            ],
+        ),
+    ],
+)
+def test_where_nothing_happens_by_itself_it_says_what_to_do(scenario, late_s, advice) -> None:
+    def lines(advisor: Advisor | None) -> list[str]:
+        screen = Console(width=100, height=60, file=io.StringIO(), record=True)
+        view = LiveView(screen, advisor=advisor)
+        view.update(records(scenario()))
+        screen.print(view.frame(view.end_s + late_s))
+        text = screen.export_text().splitlines()
+        return [line for line in text if "next:" in line or "Ctrl-C" in line]
+
+    assert lines(None) == []
+    assert lines(Advisor()) == advice
+    leave = [f"{advice[-1]} {LEAVE}"] if advice and scenario is not over else advice[-1:]
+    assert lines(Advisor(stays=True)) == [*advice[:-1], *leave]
+
+
+def test_of_a_file_it_says_how_to_check_it_and_to_play_it_again() -> None:
+    screen = Console(width=40, file=io.StringIO(), record=True)
+    view = LiveView(screen, fit=False, advisor=Advisor(Path("my logs/a.atoll")))
+    view.update(records(over()))
+    screen.print(view.frame(view.end_s))
+    said = " ".join(screen.export_text().split())  # a command is wrapped, and never cut off
+    assert "next: atoll audit 'my logs/a.atoll' (whether the log keeps" in said
+    assert "next: atoll watch 'my logs/a.atoll' --replay (how it came about)" in said
+
+
+def test_an_empty_log_is_to_be_created() -> None:
+    view = LiveView(Console(file=io.StringIO()), "tests", advisor=Advisor())
+    assert view.scene(0.0).next == ("atoll run create CONFIG",)
 
 
 def test_the_eta_is_what_is_left_at_the_pace_of_the_last_commits() -> None:

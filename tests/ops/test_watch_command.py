@@ -81,7 +81,11 @@ def test_without_a_terminal_it_is_a_line_an_event_worth_telling(tmp_path: Path, 
         "coordinator",  # committed
         "coordinator",  # finished
     ]
-    assert printed.err == "run tests has finished: target met\n"
+    assert printed.err.splitlines() == [
+        "run tests has finished: target met",
+        f"next: atoll audit {tmp_path}/run.atoll (whether the log keeps what a run promises)",
+        f"next: atoll watch {tmp_path}/run.atoll --replay (how it came about)",
+    ]
 
 
 def test_an_output_that_is_not_unicode_breaks_nothing(tmp_path: Path) -> None:

@@ -7,20 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from broker.connection import connect
-from broker.jetstream_blobs import JetStreamBlobs
-from broker.jetstream_log import JetStreamLog
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
-from eventlog.chain import Record
 from ops.cli import run
 from ops.home import Home
-from tests.ops.watching import over, records
+from tests.ops.watching import append, over, records
 
 ROOT = Path(__file__).parent.parent.parent
 ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
@@ -36,19 +32,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerSe
     with BrokerServer(ServerSettings(Home.find().broker)) as server:
         asyncio.run(append(server.url, HISTORY[:EARLY], create=True))
         yield server
-
-
-async def append(url: str, history: Sequence[Record], create: bool = False) -> None:
-    """Put the records' payloads on their subjects, in their order."""
-    async with await connect(url, name="tests") as connection:
-        if create:
-            await (await JetStreamLog.create(connection, "tests")).close()
-            await (await JetStreamBlobs.create(connection, "tests")).close()
-        log = await JetStreamLog.open(connection, "tests")
-        for record in history:
-            last = await log.last(record.subject)
-            await log.append(record.subject, [record.payload], last.sequence if last else 0)
-        await log.close()
 
 
 def test_a_run_is_shown_as_it_stands_now(server: BrokerServer, capsys) -> None:
@@ -86,4 +69,29 @@ def test_it_tells_what_comes_and_ends_by_itself_with_the_run(server: BrokerServe
         process.wait()
     assert process.returncode == 0
     assert "finished the run at version 1, 32 tokens — target met" in out.splitlines()[-1]
-    assert errors == "run tests has finished: target met\n"
+    assert errors.splitlines() == [
+        "run tests has finished: target met",
+        "next: atoll eval tests --data DIR (how good the model is)",
+        "next: atoll audit tests --deep (whether it is what the log says)",
+    ]
+
+
+def test_while_nothing_comes_it_says_once_what_to_do(server: BrokerServer) -> None:
+    process = subprocess.Popen(
+        [*ATOLL, "watch", "tests", "--broker", server.url],
+        cwd=ROOT,
+        env=os.environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        # the coordinator of this history says nothing more: K ticks of 2 s, then it is missed
+        assert process.stderr.readline() == "next: atoll coordinate tests\n"
+        asyncio.run(append(server.url, HISTORY[EARLY:]))
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert "next: atoll coordinate" not in errors and "has finished" in errors

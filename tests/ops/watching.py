@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from broker.connection import connect
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
 from eventlog.chain import Record
 from eventlog.events import RunFinished
 from eventlog.export import write_export
@@ -55,6 +59,19 @@ def over() -> Scenario:
     end = {"outcome": "target", "version": 1, "tokens": 32, "num_returned": 0}
     assert run.decide(RunFinished.model_validate({**end, **digests, "reason": "target met"})) == ""
     return run
+
+
+async def append(url: str, history: Sequence[Record], create: bool = False) -> None:
+    """Put the records' payloads on their subjects of the run `tests`, in their order."""
+    async with await connect(url, name="tests") as connection:
+        if create:
+            await (await JetStreamLog.create(connection, "tests")).close()
+            await (await JetStreamBlobs.create(connection, "tests")).close()
+        log = await JetStreamLog.open(connection, "tests")
+        for record in history:
+            last = await log.last(record.subject)
+            await log.append(record.subject, [record.payload], last.sequence if last else 0)
+        await log.close()
 
 
 def exported(folder: Path, scenario: Scenario, step_s: float = STEP_S) -> Path:

@@ -43,7 +43,7 @@ async def test_p8_a_delta_that_names_the_blob_of_another_takes_it_from_no_merge(
 ) -> None:
     """While one member of a cut is fetched, a delta is refused that names, with another norm, the
     blob of the other: the merge finds both."""
-    world = await started(tmp_path, {"rounds": 3}, rounds={"quorum": 2, "grace_s": 1e4})
+    world = await started(tmp_path, {"rounds": 3}, rounds={"quorum": 2, "grace_s": 1e3})
     async with world.coordinated():
         sites = [Site(world, "a"), Site(world, "b")]
         for site in sites:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from eventlog.events import (
     BlockCompleted,
     DeltaPublished,
+    EvaluationCompleted,
     LeaseGranted,
     RoundOpened,
     RunPaused,
@@ -100,6 +102,18 @@ async def test_p7_a_job_delivers_and_departs_before_its_walltime_ends_and_its_su
     finally:
         other.close()
     await fleet.audit()
+
+
+async def test_two_evaluations_at_once_agree_and_leave_nothing_behind(fleet: Fleet) -> None:
+    fleet.coordinate()
+    fleet.site("alpha")
+    await fleet.until(lambda log: log.view.run().version >= 2, "version 2", 60)
+    await fleet.finish()
+    command = ("eval", fleet.run, "--data", str(fleet.data), "--json")
+    one, two = await asyncio.gather(fleet.atoll(*command), fleet.atoll(*command))
+    assert one.json() == two.json()
+    assert list((fleet.home / "scratch" / fleet.run).iterdir()) == []
+    await fleet.until(lambda log: len(log.of(EvaluationCompleted)) == 2, "both in the log")
 
 
 def _in_mid_round(log: History, site: str) -> bool:
