@@ -17,7 +17,7 @@ from outer.workshop import Workshop
 from tests.outer.test_announced_sizes import Counting
 from tests.support.coordinating import Site, World, rounds, started
 
-TWO = {"quorum": 2, "grace_s": 1e4}
+TWO = {"quorum": 2, "grace_s": 1e3}
 
 
 def flipped(data: bytes) -> bytes:
