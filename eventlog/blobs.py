@@ -41,9 +41,17 @@ class BlobStore(Protocol):
         Raises BlobUnavailable."""
         ...
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         """Fetch into `target`, which appears whole or not at all; a broken get resumes from the
-        part file beside it. Raises BlobMissing, BlobDamaged, BlobUnavailable."""
+        part file beside it. Of a blob longer than `max_bytes` nothing is fetched. Raises
+        BlobMissing, BlobDamaged, BlobTooLarge, BlobUnavailable."""
         ...
 
     async def has(self, digest: str) -> bool:

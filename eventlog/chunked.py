@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from eventlog.blobs import CHUNK_BYTES, BlobRef, Progress, is_digest
 from eventlog.chunk_files import Meta, PartFile, read_chunk
-from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
+from eventlog.errors import BlobDamaged, BlobMissing, BlobTooLarge, BlobUnavailable
 from eventlog.pace import Pace, Window
 
 META = "meta"
@@ -73,13 +73,22 @@ class ChunkedBlobs(ABC):
             progress(meta.num_bytes, meta.num_bytes)
         return BlobRef(meta.digest, meta.num_bytes)
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         """See `BlobStore.get`."""
         self._check_open()
         data = await self._read(digest, META, 0) if is_digest(digest) else None
         if data is None:
             raise BlobMissing(f"blob {digest} is not in {self._name}")
         meta = Meta.decode(data, digest)
+        if max_bytes is not None and meta.num_bytes > max_bytes:
+            raise BlobTooLarge(digest, meta.num_bytes, max_bytes)
         try:
             part = PartFile(target)
             held = await asyncio.to_thread(part.open, meta.chunks)

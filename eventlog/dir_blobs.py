@@ -23,7 +23,7 @@ from eventlog.blobs import (
     combine,
     is_digest,
 )
-from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable
+from eventlog.errors import BlobDamaged, BlobMissing, BlobTooLarge, BlobUnavailable
 
 
 class DirBlobs:
@@ -50,10 +50,20 @@ class DirBlobs:
             raise BlobUnavailable(f"{source} cannot be stored in {self.path}: {error}") from error
         return BlobRef(digest, num_bytes)
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         """See `BlobStore.get`."""
         part = target.with_name(target.name + ".part")
         try:
+            num_bytes = self._blob(digest).stat().st_size
+            if max_bytes is not None and num_bytes > max_bytes:
+                raise BlobTooLarge(digest, num_bytes, max_bytes)
             held, num_bytes = await _copy_in_thread(self._blob(digest), part, progress)
             if combine(held, num_bytes) != digest:
                 part.unlink()

@@ -11,6 +11,7 @@ AtollError                  a person reads its text as one line: what, to what, 
 └── BlobError
     ├── BlobMissing         no complete blob of that digest
     ├── BlobDamaged         bytes differ from the digest that names them
+    │   └── BlobTooLarge    it is longer than it was said to be, and was not fetched
     └── BlobUnavailable     the store does not answer; try again
 """
 
@@ -73,6 +74,16 @@ class BlobMissing(BlobError):
 
 class BlobDamaged(BlobError):
     """The stored bytes do not have the digest that names them."""
+
+
+class BlobTooLarge(BlobDamaged):
+    """The stored blob is longer than whoever asks for it takes; nothing of it was fetched."""
+
+    def __init__(self, digest: str, num_bytes: int, max_bytes: int) -> None:
+        super().__init__(
+            f"blob {digest} has {num_bytes:,} bytes, at most {max_bytes:,} are taken of it; it is "
+            "not fetched"
+        )
 
 
 class BlobUnavailable(BlobError):

@@ -46,10 +46,17 @@ class SpokenBlobs:
             source, progress or spoken(self._say, f"storing {source.name}")
         )
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         """See `BlobStore.get`."""
         talk = progress or spoken(self._say, f"fetching blob {digest[:12]}")
-        await self._blobs.get(digest, target, talk)
+        await self._blobs.get(digest, target, talk, max_bytes=max_bytes)
 
     async def has(self, digest: str) -> bool:
         """See `BlobStore.has`."""

@@ -19,6 +19,9 @@ from leases.books import Books, finite
 from leases.pages import LifeRow
 
 NOTHING = pack({})  # the hardware of a site whose join a hub did not see
+_NEWEST_SNAPSHOT = (
+    "SELECT version FROM versions WHERE snapshot_blob IS NOT NULL ORDER BY version DESC LIMIT 1"
+)
 
 
 def drain(books: Books, entry: Entry) -> str:
@@ -74,6 +77,7 @@ def admitted(books: Books, entry: Entry) -> str:
     life.hardware = cast(bytes, hardware) if hardware is not None else NOTHING
     life.last_seq, life.last_term, life.last_tick = sequence, run.term, run.term_ticks
     books.progressed(life)
+    life.starts_from = cast(int, books.value(_NEWEST_SNAPSHOT) or 0)
     _inherit_rate(books, life)
     books.lives.add(life)
     run.live += 1
@@ -131,8 +135,8 @@ def departed(books: Books, entry: Entry) -> str:
 def heartbeat(books: Books, entry: Entry) -> str:
     event = cast(Heartbeat, entry.event)
     life = books.writer
-    if life.step != event.step:
-        books.progressed(life)
+    if life.step != event.step and life.version is not None:
+        books.progressed(life)  # without a version there is nothing to train
     life.phase, life.step, life.tokens = event.phase, event.step, event.tokens
     life.walltime_left_s, life.missing = event.walltime_left_s, event.missing
     if event.tokens_per_s:

@@ -55,7 +55,8 @@ class SourceRow:
 
 @dataclass(slots=True)
 class LifeRow:
-    """An incarnation; the columns of its table."""
+    """An incarnation; the columns of its table. `starts_from`: the newest version that had a
+    snapshot when it was admitted; 0: none had."""
 
     seq: int
     id: str
@@ -87,6 +88,7 @@ class LifeRow:
     step_s: float = 0.0
     backoff_until: int = 0
     missing: str | None = None
+    starts_from: int = 0
 
 
 @dataclass(slots=True)

@@ -6,13 +6,29 @@ import sqlite3
 from collections.abc import Iterable
 
 
-def newest_snapshots(db: sqlite3.Connection) -> tuple[int | None, int | None]:
-    """The second-newest and the newest version that has a snapshot."""
+def horizon(db: sqlite3.Connection) -> tuple[int, str]:
+    """The version up to which what led to it may go, and why; 0: nothing may.
+
+    It is the second-newest that has a snapshot, so that the loss of one is borne. But whoever lives
+    and holds no version yet finds what it may be fetching, however slow its link is: the snapshot
+    that was the newest when it was admitted, and all that follows. R10 bounds for how long.
+    """
     rows = db.execute(
         "SELECT version FROM versions WHERE snapshot_blob IS NOT NULL ORDER BY version DESC LIMIT 2"
     ).fetchall()
-    newest = rows[0][0] if rows else None
-    return (rows[1][0] if len(rows) > 1 else None), newest
+    if len(rows) < 2:
+        return 0, ""
+    (newest,), (second,) = rows
+    row = db.execute(
+        "SELECT starts_from, site FROM incarnations "
+        "WHERE state != 'departed' AND state = 'live' AND version IS NULL "  # by the index
+        "ORDER BY starts_from, site LIMIT 1"
+    ).fetchone()
+    if row is None or row[0] >= second:
+        whole = f"the snapshots of {second} and {newest}"
+        return second, f"versions up to {second} are recovered from {whole}"
+    start, site = row
+    return start, f"{site} holds no version yet, and may start from that of {start}, kept for it"
 
 
 def split(db: sqlite3.Connection, horizon: int) -> tuple[set[str], set[str]]:

@@ -119,6 +119,7 @@ class Delta:
     weight: float | None
     reason: str
     ticks: int  # of the run when it was published
+    num_bytes: int  # of its blob, as it says
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,12 +119,10 @@ def quarantined(at: Standing, event: BlockQuarantined) -> list[Finding]:
 
 
 def released(at: Standing, event: BlobsReleased) -> list[Finding]:
-    """R20: only what no version since the second-newest snapshot needs."""
-    view = at.view
-    kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
-    horizon = kept[-2] if len(kept) > 1 else 0
-    if view.config().snapshots.retention == "all":
-        horizon = 0
+    """R20: only what no version behind the horizon needs."""
+    view, horizon = at.view, 0
+    if view.config().snapshots.retention == "recovery":
+        horizon, _ = retention.horizon(view.db)
     needed, _ = retention.split(view.db, horizon)
     needed -= {one.blob for one in view.deltas("undecided") if one.token[0] > at.folded}
     found = []

@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _TABLES = """
 CREATE TABLE run (
@@ -51,7 +51,8 @@ CREATE TABLE incarnations (
     merged_blocks INTEGER NOT NULL DEFAULT 0, merged_tokens INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0, departed_seq INTEGER,
     progress_term INTEGER NOT NULL DEFAULT 0, progress_tick INTEGER NOT NULL DEFAULT 0,
-    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0, missing TEXT
+    step_s REAL NOT NULL DEFAULT 0, backoff_until INTEGER NOT NULL DEFAULT 0, missing TEXT,
+    starts_from INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX incarnations_live ON incarnations (site) WHERE state != 'departed';
 CREATE INDEX incarnations_site ON incarnations (site, seq);

@@ -27,6 +27,11 @@ _NOTES = (  # what is written, what is noted of it, and under which condition
     ("joins INSERT", "-new.seq", ""),
     ("joins UPDATE", "-new.seq", ""),
     ("versions UPDATE OF snapshot_blob", f"{RETENTION}", ""),
+    (
+        "incarnations UPDATE OF version, state",
+        f"{RETENTION}",
+        "old.version IS NULL AND (new.version IS NOT NULL OR new.state != 'live') AND ",
+    ),
     ("released INSERT", f"{RETENTION}", ""),
     ("released DELETE", f"{RETENTION}", ""),
 )

@@ -26,7 +26,7 @@ _INCARNATION = (
 )
 _DELTA = (
     "SELECT seq, id, incarnation, site, state, base_version, blob, codec, norm, num_blocks, "
-    "tokens, last, weight, reason, ticks FROM deltas "
+    "tokens, last, weight, reason, ticks, num_bytes FROM deltas "
 )
 _VERSION = (
     "SELECT version, seq, round, update_blob, update_codec, parameters_digest, momentum_digest, "

@@ -39,6 +39,7 @@ CODES = {
     "BlobError": INVALID,
     "BlobMissing": INVALID,
     "BlobDamaged": INVALID,
+    "BlobTooLarge": INVALID,
     "BlobUnavailable": UNREACHABLE,
     "AccessMissing": INVALID,
     "LockHeld": TEMPORARY,

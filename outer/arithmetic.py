@@ -23,6 +23,8 @@ from outer.merge import accumulate
 from outer.nesterov import Rule, carry, step
 from outer.packing import CODECS, pack, unpack
 from outer.pieces import Array, flat
+from outer.topk import num_slots, pack_bits
+from outer.topk_chunks import CHUNK
 
 OPERATIONS = ("decode", "merge", "encode", "step", "carry")
 SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device
@@ -34,6 +36,7 @@ _SHAPES = ((257, 131), (31,), (), (0, 3))  # the first exceeds what torch gives 
 _WEIGHTS = (0.1, 1 / 3, 1 - 0.1 - 1 / 3)
 _CODECS = ("fp32", "bf16", "int8", "4-bit", "top-k")  # fixed: one more changes all digests
 _NUM_DECODED = 1 << 16  # elements of each codec with scales
+_CHUNKS = (*[CHUNK] * 200, 300)  # of top-k: more elements than one thread takes, and a tail
 _LR, _MU = 0.7, 0.9
 
 
@@ -102,6 +105,22 @@ def scaled_parts(codec: str) -> dict[str, Tensor]:
     }
 
 
+def topk_parts() -> tuple[dict[str, Tensor], int]:
+    """Places, codes and levels (as `scaled_parts`' scales) of top-k, fixed, made by no encoder: of
+    whole chunks and one that keeps few; and of how many elements they are."""
+    words = inputs("top-k kept")["t0"].view(-1).view(torch.int32)
+    kept, num_used = [], 0
+    for size in _CHUNKS:
+        slots = num_slots(size)
+        word = words[num_used : num_used + slots].view(1, -1)
+        num_used += slots
+        step = size // slots  # a place in each stretch, so that they ascend
+        places = torch.arange(slots) * step + (word >> 2 & 0xFFFF) % step
+        kept.append(pack_bits(places, (word & 3).to(torch.uint8)).view(-1))
+    levels = inputs("top-k levels")["t0"].view(-1).view(torch.int16)[: 2 * len(_CHUNKS)] & 0x5F7F
+    return {"kept": torch.cat(kept), "levels": levels.view(torch.bfloat16)}, sum(_CHUNKS)
+
+
 def _decode() -> dict[str, Tensor]:
     patterns = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
     results = {"bf16": unpack(CODECS["bf16"], {"values": patterns}, torch.empty(1 << 16))}
@@ -110,6 +129,8 @@ def _decode() -> dict[str, Tensor]:
     for codec in ("int8", "4-bit"):
         parts = scaled_parts(codec)
         results[codec] = unpack(CODECS[codec], parts, torch.empty(_NUM_DECODED))
+    parts, num_elements = topk_parts()
+    results["top-k"] = unpack(CODECS["top-k"], parts, torch.empty(num_elements))
     return results
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eventlog.errors import AtollError
+from outer.dtypes import NAMES
 from outer.packing import CODECS, Codec
-from outer.tensorfile import Entry, Header, Reader, dtype_name
+from outer.tensorfile import Entry, Header, Reader, data_bytes
 
 FORMAT = 1
 MAX_ELEMENTS = 1 << 48  # of a tensor that a file can speak of
@@ -45,6 +46,13 @@ def head(codec: str, shapes: Shapes) -> tuple[Header, dict[str, Entry]]:
     return header, entries
 
 
+def max_file_bytes(codec: str, reference: Mapping[str, Any]) -> int:
+    """Of the file of any delta of this form under a codec of `CODECS`: what its values take is
+    known to the byte."""
+    _, entries = head(codec, {name: tuple(one.shape) for name, one in reference.items()})
+    return 8 + max_bytes(reference) + data_bytes(entries)
+
+
 def max_bytes(reference: Mapping[str, Any]) -> int:
     """Of the head of any delta of this form, with room to spare. To read a head takes many times
     its memory, so whoever sends a longer one is not heard out."""
@@ -78,7 +86,7 @@ def shapes_of(reader: Reader, codec: Codec) -> dict[str, tuple[int, ...]]:
     for stored in reader.names:
         part, _, name = stored.partition("/")
         dtype = reader.dtype(stored)
-        if part not in codec.parts or dtype_name(codec.parts[part]) != dtype:
+        if part not in codec.parts or NAMES[codec.parts[part]] != dtype:
             what = f"{file} has {stored!r} of {dtype}, which is no part of a delta"
             raise DeltaInvalid("form", what)
         names.setdefault(name, set()).add(part)

@@ -24,7 +24,7 @@ from eventlog.projector import Projection
 from leases import retention
 from leases.rows import Delta
 from leases.view import View
-from outer.codecs import DeltaInvalid
+from outer.codecs import DeltaInvalid, NonFinite
 from outer.facts import Facts, Verdict
 from outer.jobs import Jobs
 from outer.keeping import snapshot_due
@@ -131,7 +131,7 @@ class Duties:
 
     async def _recover(self) -> None:
         self.merged = None
-        await self.workshop.recover(self._view, self.say)
+        await self.workshop.recover(self._view)
 
     async def _judge(self, seq: int) -> None:
         delta = self._open(seq)
@@ -162,9 +162,13 @@ class Duties:
             self.merged = await self.workshop.merge(
                 self._view, round_, deltas, position.sequence, position.log_digest
             )
-        except (BlobMissing, BlobDamaged, DeltaInvalid) as error:
+        except (BlobMissing, BlobDamaged, DeltaInvalid, NonFinite) as error:
+            blobs = [delta.blob for delta in deltas]
+            rotten = await self.workshop.weed(blobs)
+            if isinstance(error, NonFinite) and not rotten:
+                raise  # it would come again
             self.say(f"round {round_.round}: {error}; checking its deltas again")
-            self.workshop.forget([delta.blob for delta in deltas])
+            self.workshop.forget(blobs)
             seqs = [delta.token[0] for delta in deltas]
             self._forget(seqs)
             self._unjudged.update(seqs)

@@ -38,23 +38,17 @@ def saving(view: View, facts: Facts) -> list[Event]:
 
 
 def releasing(view: View) -> list[Event]:
-    """Deltas and updates up to the second-newest snapshot, and older snapshots."""
+    """Deltas and updates up to the horizon, and the snapshots before it."""
     agenda = of(view)
     if view.config().snapshots.retention == "all" or not agenda.retention_is_new:
         return []  # it was looked at, and nothing that matters changed since
-    horizon, newest = retention.newest_snapshots(view.db)
-    needed, old = retention.split(view.db, horizon) if horizon is not None else (set(), set())
+    horizon, reason = retention.horizon(view.db)
+    needed, old = retention.split(view.db, horizon) if horizon else (set(), set())
     blobs = sorted(old - needed)[:1000]
     if not blobs:
         agenda.retention_is_new = False
         return []
-    return [
-        BlobsReleased(
-            blobs=tuple(blobs),
-            reason=f"versions up to {horizon} are recovered from the snapshots of "
-            f"{horizon} and {newest}",
-        )
-    ]
+    return [BlobsReleased(blobs=tuple(blobs), reason=reason)]
 
 
 def sweeping(view: View, facts: Facts) -> list[Event]:

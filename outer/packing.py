@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outer.blockwise import Blockwise
+from outer.dtypes import row_of
 from outer.topk import TopK
 from outer.values import (
     check_range,
@@ -134,7 +135,7 @@ def pack_piece(codec: Codec, values: Tensor) -> Parts:
     """The parts of flat values on any device, on the CPU. Raises OutOfRange."""
     if values.device.type == "cpu":
         return codec.pack(values.numpy())
-    return {part: _row(found) for part, found in codec.pack_on_device(values).items()}
+    return {part: row_of(found) for part, found in codec.pack_on_device(values).items()}
 
 
 def pack(codec: Codec, tensor: Tensor) -> dict[str, Tensor]:
@@ -151,7 +152,7 @@ def unpack(codec: Codec, parts: Mapping[str, Tensor], out: Tensor) -> Tensor:
     """Write all of a contiguous fp32 tensor on the CPU, and return it. Parts may have any shape.
     Raises ValueError where they are not those of so many elements."""
     lengths = codec.lengths(out.numel())
-    rows = {part: _row(values) for part, values in parts.items()}
+    rows = {part: row_of(values) for part, values in parts.items()}
     for part, length in lengths.items():
         if len(rows[part]) != length:
             raise ValueError(f"{part} has {len(rows[part])} numbers, {length} are needed")
@@ -163,8 +164,3 @@ def unpack(codec: Codec, parts: Mapping[str, Tensor], out: Tensor) -> Tensor:
             starts[part] += length
         codec.unpack(share, piece.numpy())
     return out
-
-
-def _row(values: Tensor) -> NDArray[Any]:
-    row = values.cpu().contiguous().view(-1)
-    return (row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy()

@@ -18,10 +18,12 @@ from eventlog.blobs import BlobStore, digest_file
 from eventlog.errors import AtollError, BlobDamaged, BlobMissing
 from leases import retention
 from leases.rows import Delta, Version
+from leases.sizes import most_bytes
 from leases.view import View
 from outer.digests import digest
 from outer.merge import apply_update, take_step
 from outer.schedule import rule_at
+from outer.shelf import Shelf
 from outer.versions import (
     Digests,
     OuterState,
@@ -66,15 +68,6 @@ class Recovered:
     digests: Digests
 
 
-async def fetch(blobs: BlobStore, name: str, folder: Path) -> Path:
-    """The blob as a local file named by its digest; what is there already is used."""
-    path = folder / name
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        await blobs.get(name, path)
-    return path
-
-
 async def state_at(
     view: View,
     blobs: BlobStore,
@@ -87,18 +80,17 @@ async def state_at(
     """θ, m and e after `version` steps, every step's digests verified. `from_start` ignores
     snapshots. Raises as `recovered_at`."""
     base = 0 if from_start else version
-    return (await _steps(view, blobs, folder, base, version, on_version, lambda _: None)).state
+    return (await _steps(view, Shelf(blobs, folder), base, version, on_version)).state
 
 
-async def recovered_at(
-    view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
-) -> Recovered:
+async def recovered_at(view: View, shelf: Shelf, version: int) -> Recovered:
     """θ, m and e after `version` steps, with their digests, every step's verified.
 
-    A snapshot that is lost or torn is passed over for the one before, and `say` tells so. Raises
-    VersionDiffers, StateLost, BlobMissing (an update that `parameters_at` needs), BlobUnavailable.
+    A snapshot that is lost or torn is passed over for the one before, and the shelf's `say` tells
+    so. Raises VersionDiffers, StateLost, BlobMissing (an update that `parameters_at` needs),
+    BlobUnavailable; where a fetched file has rotted, VersionDiffers, DeltaInvalid, NonFinite.
     """
-    return await _steps(view, blobs, folder, version, version, lambda _: None, say)
+    return await _steps(view, shelf, version, version, lambda _: None)
 
 
 async def parameters_at(
@@ -106,11 +98,12 @@ async def parameters_at(
 ) -> dict[str, Tensor]:
     """θ of a version from the newest snapshot before it and the published updates, verified.
     Raises as `state_at`."""
-    state = (await nearest(view, blobs, folder, version, say)).state
+    shelf = Shelf(blobs, folder, say)
+    state = (await nearest(view, shelf, version)).state
     for row in view.versions(after=state.version):
         if row.version > version:
             break
-        update = await fetch(blobs, row.update_blob, folder)
+        update = await _named(view, shelf, row.update_blob)
         found = await asyncio.to_thread(
             apply_update,
             state.parameters,
@@ -129,9 +122,7 @@ def check_digests(found: Digests, row: Version) -> None:
     _check(row.version, "residual", row.residual_digest, found.residual)
 
 
-async def nearest(
-    view: View, blobs: BlobStore, folder: Path, version: int, say: Say = lambda _: None
-) -> Recovered:
+async def nearest(view: View, shelf: Shelf, version: int) -> Recovered:
     """The newest stored state up to a version, verified: of the kept snapshots the newest that is
     whole, or the initial parameters. Raises StateLost, BlobUnavailable."""
     lost: list[tuple[str, str]] = []
@@ -139,16 +130,16 @@ async def nearest(
     while row is not None:
         what, blob = f"the snapshot of version {row.version}", row.snapshot_blob or ""
         try:
-            return await _stored(row, blobs, folder)
+            return await _stored(view, shelf, row)
         except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
             lost.append((blob, f"{what} ({error})"))
         row = view.snapshot_at_most(row.version - 1)
         tried = "the one before is" if row else "the initial parameters are"
-        say(f"{lost[-1][1]}; {tried} tried")
+        shelf.say(f"{lost[-1][1]}; {tried} tried")
     what, blob = "the initial parameters", view.run().parameters_blob
     try:
         if (first := _first_released(view, version)) is None:
-            return await _initial(view, blobs, folder)
+            return await _initial(view, shelf)
         lost.append((blob, f"{what} (what made version {first} of them is released)"))
     except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
         lost.append((blob, f"{what} ({error})"))
@@ -156,17 +147,15 @@ async def nearest(
     raise StateLost(version, lost[0][0], named, "without it this run cannot go on")
 
 
-async def step_again(
-    view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
-) -> Recovered:
+async def step_again(view: View, shelf: Shelf, state: OuterState, row: Version) -> Recovered:
     """The step that made a version, taken again on the state before it (which is consumed): the
     update is byte for byte the published one, and θ, m, e are the committed ones, or VersionDiffers
-    is raised. Fetched deltas stay in the folder. Raises StateLost where one is gone."""
+    is raised. Fetched deltas stay on the shelf. Raises StateLost where one is gone."""
     deltas = [
-        (await _merged(view, blobs, folder, row, delta), delta.weight or 0.0)
+        (await _merged(view, shelf, row, delta), delta.weight or 0.0)
         for delta in view.merged_in(row.round)
     ]
-    update_path = folder / f"again-{row.version}"
+    update_path = shelf.folder / f"again-{row.version}"
     stepped, digests = await asyncio.to_thread(
         take_step,
         state,
@@ -184,36 +173,34 @@ async def step_again(
 
 async def _steps(
     view: View,
-    blobs: BlobStore,
-    folder: Path,
+    shelf: Shelf,
     base: int,
     version: int,
     on_version: Callable[[int], None],
-    say: Say,
 ) -> Recovered:
-    found = await nearest(view, blobs, folder, base, say)
+    found = await nearest(view, shelf, base)
     for row in view.versions(after=found.state.version):
         if row.version > version:
             break
-        found = await step_again(view, blobs, folder, found.state, row)
+        found = await step_again(view, shelf, found.state, row)
         on_version(row.version)
     return found
 
 
-async def _stored(row: Version, blobs: BlobStore, folder: Path) -> Recovered:
+async def _stored(view: View, shelf: Shelf, row: Version) -> Recovered:
     """The snapshot of a version. A local file that is not what it should be is fetched anew."""
     assert row.snapshot_blob is not None
-    was_here = (folder / row.snapshot_blob).exists()
-    path = await fetch(blobs, row.snapshot_blob, folder)
+    was_here = (shelf.folder / row.snapshot_blob).exists()
+    path = await _named(view, shelf, row.snapshot_blob, check=False)  # the digests tell
     try:
         state = await asyncio.to_thread(load_snapshot, path)
         digests = await asyncio.to_thread(state.digests)
         check_digests(digests, row)
     except (SnapshotInvalid, VersionDiffers):
-        path.unlink()
+        shelf.drop([path.name])
         if not was_here:
             raise
-        return await _stored(row, blobs, folder)
+        return await _stored(view, shelf, row)
     return Recovered(state, digests)
 
 
@@ -224,18 +211,23 @@ def _first_released(view: View, version: int) -> int | None:
     return next((one for one in gone if one <= version), None)
 
 
-async def _initial(view: View, blobs: BlobStore, folder: Path) -> Recovered:
-    path = await fetch(blobs, view.run().parameters_blob, folder)
+async def _initial(view: View, shelf: Shelf) -> Recovered:
+    path = await _named(view, shelf, view.run().parameters_blob)
     parameters = await asyncio.to_thread(load_parameters, path)
     _check(0, "parameters", view.run().initial_digest, await asyncio.to_thread(digest, parameters))
     state = OuterState.of_own(parameters)
     return Recovered(state, await asyncio.to_thread(state.digests))
 
 
-async def _merged(view: View, blobs: BlobStore, folder: Path, row: Version, delta: Delta) -> Path:
+async def _named(view: View, shelf: Shelf, blob: str, *, check: bool = True) -> Path:
+    """The file of an update, a snapshot, or the initial parameters."""
+    return await shelf.fetch(blob, most_bytes(view.db, blob), check=check)
+
+
+async def _merged(view: View, shelf: Shelf, row: Version, delta: Delta) -> Path:
     """The file of a delta that a version was merged from. Raises StateLost."""
     try:
-        return await fetch(blobs, delta.blob, folder)
+        return await shelf.fetch(delta.blob, delta.num_bytes)
     except (BlobMissing, BlobDamaged) as error:
         what = f"delta {delta.token[0]} of {delta.site}, merged in version {row.version} ({error})"
         snapshot = view.snapshot_at_most(row.version - 1)

@@ -21,33 +21,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from eventlog.errors import AtollError
+from outer.dtypes import NAMES, NUMBERS, Row, of_name, row_of
 
 KEY = "atoll"
 Header = Mapping[str, Any]  # what JSON can say
-Row = NDArray[Any]  # flat
-
-# In the library's own order: it stores wide types first, so that every tensor is aligned.
-_DTYPES: dict[torch.dtype, str] = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int32: "I32",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.int64: "I64",
-}
-_NUMBERS: dict[torch.dtype, Any] = {  # of numpy, which has no bf16: its bits
-    dtype: np.int16 if dtype is torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
-    for dtype in _DTYPES
-}
-_RANKS = {dtype: rank for rank, dtype in enumerate(_DTYPES)}
 
 _open: Any = safe_open  # its type stub has no annotations
 
@@ -91,7 +71,7 @@ class Writer:
         self._over = over
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
-        self._lacking = sum(one.num_bytes for one in self._entries.values())
+        self._lacking = data_bytes(self._entries)
         self.num_bytes = len(self._head) + self._lacking  # of the file
         self._counting = threading.Lock()
         self._file = -1
@@ -114,7 +94,7 @@ class Writer:
         dtype = self._entries[name].dtype
         if tensor.dtype is not dtype:
             raise ValueError(f"{name!r} is {dtype}: {tensor.dtype} does not fit")
-        self.put_row(name, _row(tensor.detach()), start)
+        self.put_row(name, row_of(tensor), start)
 
     def put_row(self, name: str, row: Row, start: int = 0) -> None:
         """`put` for a row of numpy's, contiguous, whose numbers have the dtype's size."""
@@ -188,22 +168,22 @@ class Reader:
     def tensor(self, name: str) -> torch.Tensor:
         """The stored tensor, in memory of its own."""
         out = torch.empty(self.shape(name), dtype=self._dtype(name))
-        self._read(name, 0, _row(out))
+        self._read(name, 0, row_of(out))
         return out
 
     def row(self, name: str, start: int, num: int) -> Row:
         """`num` values of a stored tensor from its element `start` on (flat, row-major), in memory
         of their own; bf16 as its bits. Raises ValueError where the tensor ends before."""
-        out = np.empty(num, _NUMBERS[self._dtype(name)])
+        out = np.empty(num, NUMBERS[self._dtype(name)])
         self._read(name, start, out)
         return out
 
     def _dtype(self, name: str) -> torch.dtype:
         stored = self.dtype(name)
-        for dtype, text in _DTYPES.items():
-            if text == stored:
-                return dtype
-        raise TensorFileInvalid(f"{self.path.name} has {name!r} of {stored}, which is unknown here")
+        if (dtype := of_name(stored)) is None:
+            what = f"has {name!r} of {stored}, which is unknown here"
+            raise TensorFileInvalid(f"{self.path.name} {what}")
+        return dtype
 
     def _read(self, name: str, start: int, out: Row) -> None:
         begin, end = self._head[name]["data_offsets"]
@@ -248,9 +228,9 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """A dtype in safetensors' words."""
-    return _DTYPES[dtype]
+def data_bytes(entries: Mapping[str, Entry]) -> int:
+    """What the values of a file of these entries take, behind its head."""
+    return sum(one.num_bytes for one in entries.values())
 
 
 def _layout(entries: Mapping[str, Entry], header: Header | None) -> tuple[bytes, dict[str, int]]:
@@ -259,23 +239,18 @@ def _layout(entries: Mapping[str, Entry], header: Header | None) -> tuple[bytes,
     if header is not None:
         head["__metadata__"] = {KEY: json.dumps(dict(header), sort_keys=True)}
     starts, end = {}, 0
-    for name in sorted(entries, key=lambda name: (-_RANKS[entries[name].dtype], name)):
+    ranks = {dtype: rank for rank, dtype in enumerate(NAMES)}
+    for name in sorted(entries, key=lambda name: (-ranks[entries[name].dtype], name)):
         one = entries[name]
         starts[name], end = end, end + one.num_bytes
         head[name] = {
-            "dtype": _DTYPES[one.dtype],
+            "dtype": NAMES[one.dtype],
             "shape": list(one.shape),
             "data_offsets": [starts[name], end],
         }
     text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, starts
-
-
-def _row(tensor: torch.Tensor) -> Row:
-    """The memory of a contiguous tensor as a row of numpy's."""
-    row = tensor.contiguous().view(-1)
-    return (row.view(torch.int16) if row.dtype is torch.bfloat16 else row).numpy()
 
 
 def _write_at(file: int, data: memoryview, offset: int) -> None:

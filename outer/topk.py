@@ -53,7 +53,7 @@ class TopK:
 
     def lengths(self, num_elements: int) -> dict[str, int]:
         whole, rest = divmod(num_elements, CHUNK)
-        num_bytes = whole * _width(KEPT) + _width(_slots(rest))
+        num_bytes = whole * _width(KEPT) + _width(num_slots(rest))
         return {"kept": num_bytes, "levels": 2 * (whole + (rest > 0))}
 
     def pack(self, values: Row) -> dict[str, NDArray[Any]]:
@@ -97,7 +97,7 @@ class TopK:
 
     def _pack(self, chunks: Tensor) -> tuple[Tensor, Tensor]:
         size = chunks.shape[1]
-        slots = _slots(size)
+        slots = num_slots(size)
         places = _largest(chunks.view(torch.int32) & 0x7FFFFFFF, min(slots, size))
         values = chunks.gather(1, places)
         magnitudes = values.abs()
@@ -112,10 +112,10 @@ class TopK:
         levels = nearest_bf16_on_device((sums / nums).T.contiguous())
         codes = upper.to(torch.uint8)
         codes |= (values < 0).to(torch.uint8) << 1
-        return _pack_bits(_padded(places, slots), _padded(codes, slots)), levels
+        return pack_bits(_padded(places, slots), _padded(codes, slots)), levels
 
 
-def _slots(size: int) -> int:
+def num_slots(size: int) -> int:
     """How many values a chunk of this size keeps, filled up to a multiple of 4."""
     return -(-size // 256) * 4
 
@@ -180,7 +180,9 @@ def _padded(values: Tensor, slots: int) -> Tensor:
     return torch.nn.functional.pad(values, (0, lacking)) if lacking else values
 
 
-def _pack_bits(places: Tensor, codes: Tensor) -> Tensor:
+def pack_bits(places: Tensor, codes: Tensor) -> Tensor:
+    """The part `kept` of chunks of equal length, a row each: of their places (integers) and codes
+    (uint8), a row a chunk, a column a slot."""
     half, quarter = places.shape[1] // 2, places.shape[1] // 4
     high = (places >> 8).to(torch.uint8)
     fours = codes[:, :quarter].clone()
@@ -193,7 +195,7 @@ def _pack_bits(places: Tensor, codes: Tensor) -> Tensor:
 def _fill(kept: Tensor, levels: Tensor, chunks: Tensor) -> None:
     """Put the kept values where they belong. Raises ValueError."""
     size = chunks.shape[1]
-    slots = _slots(size)
+    slots = num_slots(size)
     low, high, fours = kept[:, :slots], kept[:, slots : slots * 3 // 2], kept[:, slots * 3 // 2 :]
     places = torch.cat((high & 15, high >> 4), dim=1).to(torch.int64) << 8
     places |= low

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ from leases import retention
 from leases.findings import Refusal
 from leases.outliers import ROUNDING
 from leases.rows import Version
+from leases.sizes import most_bytes
 from leases.view import View
 from outer import recover
 from outer.arithmetic import check_ours
-from outer.judging import judge
+from outer.judging import examine
+from outer.shelf import Shelf
 from outer.versions import OuterState, snapshot_digests
 
 _MAX_WRONG = 5  # deltas that are named
@@ -65,19 +67,19 @@ async def deep(
     Raises ArithmeticDiffers, and BlobUnavailable where the store does not answer.
     """
     check_ours(view.arithmetic(), "its verdict would mean nothing", "audit")
-    begin, versions = first_recomputable(view), view.versions()
+    shelf, begin, versions = Shelf(blobs, folder), first_recomputable(view), view.versions()
     through, wrong = begin, list[str]()
     try:
-        state = (await recover.nearest(view, blobs, folder, begin)).state
+        state = (await recover.nearest(view, shelf, begin)).state
         if state.version != begin:
             return Deep(False, begin, begin, f"the state of version {begin} is not stored", begin)
-        wrong += await _judge_refused(view, blobs, folder, state, refusals)
+        wrong += await _judge_refused(view, shelf, state, refusals)
         for row in versions[begin:]:
             through = row.version
-            wrong += await _judge_merged(view, blobs, folder, state, row)
-            state = (await recover.step_again(view, blobs, folder, state, row)).state
-            await _compare_snapshot(view, blobs, folder, row)
-            _forget(folder, [delta.blob for delta in view.merged_in(row.round)])
+            wrong += await _judge_merged(view, shelf, state, row)
+            state = (await recover.step_again(view, shelf, state, row)).state
+            await _compare_snapshot(view, shelf, row)
+            shelf.drop(delta.blob for delta in view.merged_in(row.round))
             on_version(row.version)
     except BlobUnavailable:
         raise
@@ -110,26 +112,23 @@ def first_recomputable(view: View) -> int:
     return min(kept, default=view.run().version)
 
 
-async def _compare_snapshot(view: View, blobs: BlobStore, folder: Path, row: Version) -> None:
+async def _compare_snapshot(view: View, shelf: Shelf, row: Version) -> None:
     """A snapshot that is still kept must hold what was computed here."""
     if row.snapshot_blob is None or row.snapshot_blob in retention.released(view.db):
         return
-    path = await recover.fetch(blobs, row.snapshot_blob, folder)
+    path = await shelf.fetch(row.snapshot_blob, most_bytes(view.db, row.snapshot_blob))
     version, digests = await asyncio.to_thread(snapshot_digests, path)
     recover.check_digests(digests, row)
     if version != row.version:
         raise AtollError(f"the snapshot of version {row.version} says it is of {version}")
-    _forget(folder, [row.snapshot_blob])
+    shelf.drop([row.snapshot_blob])
 
 
-async def _judge_merged(
-    view: View, blobs: BlobStore, folder: Path, state: OuterState, row: Version
-) -> list[str]:
+async def _judge_merged(view: View, shelf: Shelf, state: OuterState, row: Version) -> list[str]:
     """P8: deltas that were merged though their blobs give cause to refuse them."""
     wrong = []
     for delta in view.merged_in(row.round):
-        path = await recover.fetch(blobs, delta.blob, folder)
-        found = await asyncio.to_thread(judge, path, state.parameters, delta)
+        found = await examine(shelf, state.parameters, delta)
         if found.code:
             wrong.append(
                 f"P8 R14: delta {delta.token[0]} of {delta.site} is merged in version "
@@ -139,7 +138,7 @@ async def _judge_merged(
 
 
 async def _judge_refused(
-    view: View, blobs: BlobStore, folder: Path, state: OuterState, refusals: Sequence[Refusal]
+    view: View, shelf: Shelf, state: OuterState, refusals: Sequence[Refusal]
 ) -> list[str]:
     """P8: deltas that were refused for what is not in their blobs. Blobs that are gone tell
     nothing."""
@@ -149,11 +148,10 @@ async def _judge_refused(
         if delta is None or delta.blob in released:
             continue
         try:
-            path = await recover.fetch(blobs, delta.blob, folder)
+            found = await examine(shelf, state.parameters, delta)
         except (BlobMissing, BlobDamaged):
             continue
-        found = await asyncio.to_thread(judge, path, state.parameters, delta)
-        _forget(folder, [delta.blob])
+        shelf.drop([delta.blob])
         bound = one.bound / ROUNDING if one.bound is not None else math.inf
         if found.code != one.code and not (one.code == "outlier" and found.norm > bound):
             should = f"as {found.code!r}: {found.reason}" if found.code else "not at all"
@@ -162,11 +160,6 @@ async def _judge_refused(
                 f"have been {should}"
             )
     return wrong
-
-
-def _forget(folder: Path, blobs: Iterable[str]) -> None:
-    for blob in blobs:
-        (folder / blob).unlink(missing_ok=True)
 
 
 def _what(begin: int, num_versions: int) -> str:

@@ -20,47 +20,58 @@ from eventlog.events import RoundCommitted, SnapshotSaved
 from leases.rows import Delta, Round, Version
 from leases.view import View
 from outer import recover
+from outer.codecs import DeltaInvalid, NonFinite
 from outer.copying import Copying
 from outer.facts import Verdict
-from outer.judging import judge
+from outer.judging import examine
 from outer.merge import take_step
 from outer.schedule import rule_at
+from outer.shelf import Shelf
 from outer.versions import Digests, OuterState
 
 
 @dataclass(slots=True)
 class Workshop:
-    """`folder` holds fetched blobs by digest; it is a cache. `state` is None until recovered."""
+    """`folder` holds fetched blobs by digest; it is a cache. `state` is None until recovered. `say`
+    hears of snapshots that are passed over, and of fetched files that have rotted."""
 
     blobs: BlobStore
     folder: Path
     clock: Callable[[], float] = time.monotonic
+    say: Callable[[str], None] = lambda _: None
     state: OuterState | None = None
     digests: Digests | None = None
     _reference: Mapping[str, Tensor] = field(default_factory=dict)  # names and shapes of the model
     _copying: Copying | None = None  # the last snapshot: a merge follows behind it
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one user of the tensors at a time
+    _shelf: Shelf = field(init=False)
 
-    async def recover(self, view: View, say: Callable[[str], None] = lambda _: None) -> None:
-        """Bring `state` to the committed version; `say` hears of snapshots that are passed over.
-        Raises VersionDiffers and blob errors."""
+    def __post_init__(self) -> None:
+        self._shelf = Shelf(self.blobs, self.folder, lambda text: self.say(text))
+
+    async def recover(self, view: View) -> None:
+        """Bring `state` to the committed version. Raises VersionDiffers and blob errors."""
         async with self.lock:
             version, self.state, self.digests = view.run().version, None, None  # its memory first
-            found = await recover.recovered_at(view, self.blobs, self.folder, version, say)
+            try:
+                found = await recover.recovered_at(view, self._shelf, version)
+            except (DeltaInvalid, NonFinite, recover.VersionDiffers):
+                if not await self._shelf.weed():
+                    raise  # no file is to blame
+                found = await recover.recovered_at(view, self._shelf, version)
             self.state, self.digests, self._copying = found.state, found.digests, None
             self._reference = {name: one.to("meta") for name, one in self.state.parameters.items()}
 
     async def verdict(self, delta: Delta) -> Verdict:
         """Whether a delta's blob is there, and can be merged (P8)."""
         try:
-            path = await recover.fetch(self.blobs, delta.blob, self.folder)
-            found = await asyncio.to_thread(judge, path, self._reference, delta)
+            found = await examine(self._shelf, self._reference, delta)
         except (BlobMissing, BlobDamaged) as error:
             return Verdict("blob", str(error))
         except FileNotFoundError:  # another delta of the same blob was refused this very moment
             return await self.verdict(delta)
         if found.code and not self.lock.locked():  # a merge may read it, for another delta
-            path.unlink(missing_ok=True)
+            self._shelf.drop([delta.blob])
         return found
 
     async def merge(
@@ -74,7 +85,7 @@ class Workshop:
         async with self.lock:
             assert self.state is not None and self.state.version == round_.base_version
             files = [
-                (await recover.fetch(self.blobs, delta.blob, self.folder), delta.weight or 0.0)
+                (await self._shelf.fetch(delta.blob, delta.num_bytes), delta.weight or 0.0)
                 for delta in deltas
             ]
             fetched = self.clock()
@@ -118,10 +129,13 @@ class Workshop:
 
     async def _keep(self, paths: list[Path]) -> None:
         """P3: what a version is merged from is in the store when it is committed. We read a delta
-        that was checked long ago from our own cache; whoever recovers has no such copy."""
+        that was checked long ago from our own cache; whoever recovers has no such copy. Raises
+        BlobDamaged where that has rotted since."""
         for path in paths:
             if not await self.blobs.has(path.name):
-                await self.blobs.put(path)
+                blob = await self.blobs.put(path)
+                if blob.digest != path.name:
+                    raise BlobDamaged(f"{path} has rotted, and the store has lost that blob")
 
     async def snapshot(self, row: Version) -> SnapshotSaved | None:
         """Store θ, m and e of a committed version, if `state` still is that version. The next merge
@@ -148,9 +162,12 @@ class Workshop:
 
     def forget(self, delta_blobs: list[str]) -> None:
         """Drop fetched files that are merged or released."""
-        for blob in delta_blobs:
-            (self.folder / blob).unlink(missing_ok=True)
-            (self.folder / f"{blob}.part").unlink(missing_ok=True)
+        self._shelf.drop(delta_blobs)
+
+    async def weed(self, blobs: list[str]) -> bool:
+        """Drop those of these fetched files that have rotted; whether there was one."""
+        async with self.lock:
+            return await self._shelf.weed(blobs)
 
     def sweep(self) -> None:
         """Drop what a predecessor that was killed has left half made. What it fetched, or half of

@@ -63,13 +63,11 @@ def exchange(hub: HubState, now: float) -> list[Action]:
 def _follow(hub: HubState, row: Version) -> dict[str, Any]:
     """How the trainer comes to the next version: by its update, or where that cannot be had, while
     what is begun is ended and delivered, by a later snapshot, on which the undelivered progress is
-    kept as on any new version."""
-    snapshot = hub.view.snapshot_at_most(hub.view.run().version)
-    if snapshot is not None and snapshot.snapshot_blob and snapshot.version >= row.version:
-        later = snapshot.snapshot_blob
-        if _asked_at(hub, later) < _asked_at(hub, row.update_blob):
-            command = {"do": "load", "version": snapshot.version, "kind": "snapshot"}
-            return {**command, "path": later, "keep": True}
+    kept as on any new version: by the one that it fetches already, where it does, as in `_load`."""
+    later = _later(hub, row.version) if row.update_blob in hub.lacking else None
+    if later is not None and _asked_at(hub, later[1]) < _asked_at(hub, row.update_blob):
+        command = {"do": "load", "version": later[0], "kind": "snapshot"}
+        return {**command, "path": later[1], "keep": True}
     progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
     command = {"do": "apply", "version": row.version, "path": row.update_blob}
     return {**command, "progress": progress}
@@ -126,6 +124,14 @@ def _starts(hub: HubState) -> dict[int, str]:
     if first is None or not retention.still_released(view.db, {first.update_blob}):
         found[0] = view.run().parameters_blob
     return found
+
+
+def _later(hub: HubState, version: int) -> tuple[int, str] | None:
+    """Version and blob of the kept snapshot that leads to a version or beyond: of the one that is
+    here or on its way already, else of the newest."""
+    kept = [(v, blob) for v, blob in _starts(hub).items() if v >= version]
+    begun = [one for one in kept if one[1] in hub.files or one[1] in hub.fetching]
+    return next(iter(begun or kept), None)
 
 
 def _asked_at(hub: HubState, blob: str) -> float:

@@ -24,12 +24,13 @@ from eventlog.errors import (
     LockHeld,
     LogUnavailable,
 )
-from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined, Token
+from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined
 from eventlog.feed import Feed
 from eventlog.locks import exclusive
 from eventlog.log import EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
+from leases.sizes import most_bytes
 from leases.table import LeaseTable
 from leases.view import View
 from sitehub.actions import (
@@ -45,8 +46,9 @@ from sitehub.actions import (
     news,
 )
 from sitehub.handover import Handover
-from sitehub.leftovers import sweep
+from sitehub.leftovers import recorded, sweep
 from sitehub.logic import HubLogic
+from sitehub.slow import too_slow
 from sitehub.state import HubState
 from sitehub.wire import Message
 
@@ -56,7 +58,8 @@ _TURN_S = 0.5  # the longest wait between two looks at our own clock
 
 @dataclass(slots=True)
 class Hub:
-    """One site's hub. `folder`: node-local, the site's own; `say`: one line for a person."""
+    """One site's hub. `folder`: node-local, the site's own; `say`: one line for a person;
+    `max_rate`: the cap that `blobs` keep to, bytes per second."""
 
     log: EventLog
     blobs: BlobStore
@@ -66,6 +69,7 @@ class Hub:
     num_threads: int = 1
     walltime_end: float | None = None
     successor: bool = False
+    max_rate: float | None = None
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
     pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
@@ -110,7 +114,7 @@ class Hub:
                     self.site,
                     View(self._projection.db),
                     walltime_end=self.walltime_end,
-                    predecessor=self._recorded(),
+                    predecessor=recorded(self.folder),
                     successor=self.successor,
                 )
             )
@@ -131,7 +135,10 @@ class Hub:
         while records := await self.log.read(position, subjects=subjects):
             self._fold(records)
             position = self._projection.position.sequence
-        sweep(self._handover.folder, self.logic.hub.view)
+        folder, view = self._handover.folder, self.logic.hub.view
+        sweep(folder, view)
+        if self.max_rate is not None and (told := too_slow(view, folder, self.max_rate)):
+            self.say(told)
         async with Feed(self.log, position, subjects) as self._feed:
             while True:
                 before = self.logic.hub.incarnation
@@ -229,7 +236,8 @@ class Hub:
         while True:
             try:
                 if not target.exists():
-                    await self.blobs.get(blob, target)
+                    view = self.logic.hub.view
+                    await self.blobs.get(blob, target, max_bytes=most_bytes(view.db, blob))
                 return self.logic.on_fetched(blob, self.clock())
             except BlobUnavailable as error:
                 self.say(_again(error))
@@ -271,14 +279,6 @@ class Hub:
         self._feed.notify()
 
     # -- what stays on this machine ---------------------------------------------------------------
-
-    def _recorded(self) -> Token | None:
-        """The incarnation that held this folder's lock before us (R11)."""
-        try:
-            sequence, name = json.loads((self.folder / "site.json").read_text())["incarnation"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return (int(sequence), str(name))
 
     def _record(self) -> None:
         """Who holds the lock, for the next one and for whoever looks after this machine."""

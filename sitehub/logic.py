@@ -14,6 +14,7 @@ from typing import Any
 from eventlog import phases
 from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclaimed, SiteJoined
+from leases import retention
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
 from sitehub import boundary, delivery, door, settling, watchdog
@@ -223,10 +224,17 @@ class HubLogic:
                     "version": hub.trainer.version,
                     "walltime_left_s": left_s,
                     "step_s": hub.trainer.step_s or None,
-                    "missing": next(iter(hub.lacking), None),
+                    "missing": self._missing(),
                 }
             )
         )
+
+    def _missing(self) -> str | None:
+        """A blob that it cannot have, if there is one that the run is to have: what was released,
+        which is past its time, is made up for by a later snapshot."""
+        lacking = self.hub.lacking
+        released = retention.still_released(self.hub.view.db, set(lacking)) if lacking else []
+        return next((blob for blob in lacking if blob not in released), None)
 
     def _phase(self) -> str:
         if self.hub.trainer.version is None:

@@ -122,7 +122,8 @@ def notes(name: str) -> tuple[str, ...]:
         f"and limit; {ROUNDS} rounds of a run for each codec, both ways; no snapshots meanwhile",
         "the sites take turns in one process, and it and the coordinator never run together; the "
         "second round delivers the first one's deltas again; one site applies the updates; a site "
-        "has encoded, and has delivered, before: there is a residual, and memory for its anchor",
+        "has encoded and delivered before: it has a residual, and memory for its anchor, and "
+        "the disk has nothing left to write as it begins",
         *(f"{phase}: {what}" for phase, what in PHASES.items()),
     )
 

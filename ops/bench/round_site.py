@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import resource
 import shutil
 import sys
@@ -114,6 +115,7 @@ async def deliver(site: Site, blobs: BlobStore, folder: Path, order: Answer) -> 
         if number == 0:
             _warm_up(site, path)
         site.move(number)
+        os.sync()  # a site writes a residual once a round, and the disk has long been done with it
         began = time.perf_counter()
         norms = site.encode(str(number), site.cut(), path)
         encoded = time.perf_counter()

@@ -47,7 +47,7 @@ async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> i
             coordinator = Coordinator(
                 log,
                 projection,
-                Workshop(SpokenBlobs(blobs, say), folder),
+                Workshop(SpokenBlobs(blobs, say), folder, say=say),
                 f"{socket.gethostname()}-{os.getpid()}",
                 breaks=lambda: connection.num_breaks,
                 say=say,

@@ -107,6 +107,7 @@ async def _run(
             num_threads=threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
             successor=successor,
+            max_rate=max_rate,
             say=tell,
         )
         on_request(hub.ask_to_leave)

@@ -15,6 +15,7 @@ KINDS = {
     "trainer": "a trainer dies under its living hub",
     "hang": "a trainer stands still under its living hub",
     "slow": "a trainer is slower for a while",
+    "slow link": "whatever a site fetches takes long for a while",
     "pause": "a site's processes are frozen, perhaps beyond their lease, and go on",
     "partition": "a site is cut off from the broker",
     "delivery": "what a site reads is lost, late, doubled and out of order for a while",

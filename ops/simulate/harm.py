@@ -94,6 +94,11 @@ def _pause(world: World, whom: Machine, fault: Fault) -> None:
     world.later(fault.duration_s, resume)
 
 
+def _slow_link(world: World, whom: SiteMachine, fault: Fault) -> None:
+    whom.client.slow = (world.loop.time() + fault.duration_s, fault.duration_s / 2)
+    _done(world, fault)
+
+
 def _partition(world: World, whom: Machine, fault: Fault) -> None:
     _done(world, fault)
     whom.client.cut(fault.duration_s)
@@ -234,6 +239,7 @@ _HARM: dict[str, Callable] = {
     "trainer": _trainer,
     "hang": _hang,
     "slow": _slow,
+    "slow link": _slow_link,
     "pause": _pause,
     "partition": _partition,
     "delivery": _delivery,

@@ -179,16 +179,16 @@ class Ledger(Holdings):
     def save(self, event: SnapshotSaved) -> None:
         self.snapshots[event.version] = event.blob
 
-    def release(self, event: BlobsReleased, read: int) -> None:
-        """R20: nothing that a joiner, a merge, or whoever recovers from the second-newest snapshot
-        still needs. Behind `read`, what its writer had
+    def release(self, event: BlobsReleased, read: int, starts: Iterable[int]) -> None:
+        """R20: nothing that a merge, whoever recovers from the second-newest snapshot, or a joiner
+        needs, which loads one of `starts` or a later one. Behind `read`, what its writer had
         folded, the same bytes may have been delivered anew: that delta is refused, and no more."""
         kept = sorted(self.snapshots)[-2:]
-        needed = {self.initial, *(self.snapshots[version] for version in kept)}
+        since = min([kept[0] if len(kept) > 1 else 0, *starts])
+        needed = {self.initial, *(one for v, one in self.snapshots.items() if v >= since)}
         needed |= {
             one.event.blob for seq, one in self.deltas.items() if not one.void and seq <= read
         }
-        since = kept[0] if len(kept) > 1 else 0
         needed |= {blob for v, blobs in self._made_of.items() if v > since for blob in blobs}
         needed |= {one.update_blob for version, one in self.updates.items() if version > since}
         for blob in sorted(needed & set(event.blobs)):

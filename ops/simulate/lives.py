@@ -29,7 +29,7 @@ from ops.simulate.ledger import Ledger
 
 MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
 ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
-LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot
+LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot to be stored
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
 
@@ -55,6 +55,7 @@ class Life:
     beats: int = 0
     early: int = 0
     lacks: tuple[str, int, int] | None = None  # a blob; term and tick since which it says so
+    start: int = 0  # the newest version that had a snapshot when it was admitted
 
 
 @dataclass(slots=True)
@@ -69,11 +70,12 @@ class Join:
 class Lives:
     """`fault` is told what must not be; `speaks(token, since_s)`: whether nothing has kept
     that incarnation's hub from speaking since then. `spoiled`: blobs that a trainer has written
-    badly, and how."""
+    badly, and how; `snapshot_s`: how long the slowest site fetches a snapshot."""
 
     fault: Fault
     speaks: Callable[[Token, float], bool] = lambda token, since_s: False
     spoiled: Mapping[str, str] = field(default_factory=dict)
+    snapshot_s: float = 0.0
     ledger: Ledger = field(init=False)
     lives: dict[int, Life] = field(default_factory=dict)
     departures: list[dict[str, Any]] = field(default_factory=list)
@@ -172,7 +174,7 @@ class Lives:
         """R20: whoever leads makes up for a blob that a site cannot have, before long."""
         if blob is None or one.lacks is None or one.lacks[:2] != (blob, self.term):
             one.lacks = (blob, self.term, self.term_ticks) if blob else None
-        elif self.term_ticks - one.lacks[2] > LACK_TICKS:
+        elif self.term_ticks - one.lacks[2] > LACK_TICKS + self._timing.ticks(self.snapshot_s):
             self.fault("P2", "R20", f"{one.site} cannot have blob {blob[:12]}, and nobody helps")
 
     def _failed(self, envelope: Envelope, event: Event) -> None:
@@ -204,6 +206,7 @@ class Lives:
             self.fault("P8", "R14", f"{event.site} is admitted before its time")
         one = Life(entry.token, event.site, self.term, self.term_ticks, now)
         one.progress = (self.term, self.term_ticks)
+        one.start = max(self.ledger.snapshots, default=0)
         self.lives[entry.record.sequence] = one
 
     def _site_refused(self, event: Any, entry: Entry, *_: Any) -> None:

@@ -48,6 +48,8 @@ class Client:
         self.dead = False
         self.breaks = 0
         self.cut_until = 0.0
+        self.snapshot_s = 0.0  # that a snapshot takes to come
+        self.slow = (0.0, 0.0)  # until when any blob takes long, and how long
         self.trouble: dict[str, float] = {}  # kind of delivery: until when it goes wrong
         self.ambiguous: list[bool] = []  # fates of the next appends: stored or not
         self.hindered_s = 0.0  # until when such an append keeps it from the next one
@@ -82,6 +84,12 @@ class Client:
             await asyncio.sleep(TIMEOUT_S)
             raise error(f"{self.name} is cut off from the broker")
         await asyncio.sleep(self._net.delay_s() + self._net.delay_s())
+
+    async def carry(self, is_snapshot: bool) -> None:
+        """A blob comes in."""
+        until, takes_s = self.slow
+        takes_s = takes_s if self._loop.time() < until else 0.0
+        await asyncio.sleep(max(takes_s, self.snapshot_s if is_snapshot else 0.0))
 
     # -- EventLog ---------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Machine:
         self.process = Process(name)
         self.task: asyncio.Task[int | None] | None = None
         self.restart_s: float | None = RETRY_S
+        self.snapshot_s = 0.0  # that a snapshot takes to come here
         self.damaged: int | None = None  # the sequence it named when it stopped (R19)
         self.before_s = 0.0  # `troubled_s` before the newest fault
         self.troubled_s = 0.0  # until when faults, or a start, may keep it from what it is to do
@@ -78,6 +79,7 @@ class Machine:
         if self.alive or self.gone or self.world.over:
             return
         self.client = Client(self.world.network, self.name)
+        self.client.snapshot_s = self.snapshot_s
         self.process = Process(self.name)
         self.trouble(self.world.scenario.config.lease_s)
         self.task = self.process.spawn(self.life())
@@ -102,7 +104,8 @@ class Machine:
         return partial(Writer, clock=self.world.wall, make_id=self.world.new_id)
 
     def blobs(self) -> SimBlobs:
-        return SimBlobs(self.client, self.world.blobs, self._removing)
+        whole_bytes = 3 * 4 * self.world.scenario.num_numbers  # θ, m and e
+        return SimBlobs(self.client, self.world.blobs, self._removing, whole_bytes)
 
     def _removing(self, digests: list[str]) -> None:
         """R20: what is removed was released by an event."""

@@ -218,4 +218,5 @@ class Referee(Lives):
         self.ledger.save(event)
 
     def _blobs_released(self, event: Any, *_: Any) -> None:
-        self.ledger.release(event, self._read)
+        joiners = [one for one in self.lives.values() if one.version is None and not one.departing]
+        self.ledger.release(event, self._read, [one.start for one in joiners])

@@ -44,6 +44,7 @@ class Site(Table):
     stays_s: Seconds | None = None  # its job's walltime; None: without end
     returns: bool = True  # whether a job that has ended is followed by another
     requeue_s: Seconds = 5.0  # from a job's end to the next one's start
+    snapshot_s: Seconds = 0.0  # that a snapshot takes to come; updates have few bits
 
     def names(self) -> list[str]:
         """Its own, or one for each of `count`."""

@@ -41,7 +41,7 @@ class Broken:
 
 class Watcher:
     """`size`, `num_blocks`: of the virtual model (`sitehub.rehearsal`). `every`: all rows of the
-    table are compared after so many events. `speaks`, `spoiled`: see `Lives`."""
+    table are compared after so many events. `speaks`, `spoiled`, `snapshot_s`: see `Lives`."""
 
     def __init__(
         self,
@@ -51,10 +51,11 @@ class Watcher:
         every: int,
         speaks: Callable[[Token, float], bool],
         spoiled: Mapping[str, str],
+        snapshot_s: float,
     ) -> None:
         self.audit = Audit(run)
         self.view = self.audit.view
-        self.referee = Referee(self._fault, speaks, spoiled)
+        self.referee = Referee(self._fault, speaks, spoiled, snapshot_s)
         self.broken: list[Broken] = []
         self.events: deque[str] = deque(maxlen=KEPT)
         self._num_blocks, self._every = num_blocks, every

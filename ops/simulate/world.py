@@ -57,6 +57,7 @@ class World:
             scenario.check_every,
             self._speaks,
             self.spoiled,
+            max(kind.snapshot_s for kind in scenario.sites),
         )
         self.lost: dict[str, bytes] = {}  # blobs that the store has lost: as its mirror has them
         self.loses_update: list[bool] = []  # of the next versions; True: it is only damaged
@@ -101,6 +102,7 @@ class World:
                 site = SiteMachine(self, name, rate, kind.start_s)
                 site.stays_s = kind.stays_s
                 site.requeue_s = kind.requeue_s if kind.returns else None
+                site.snapshot_s = kind.snapshot_s
                 self.sites.append(site)
                 for at_s in kind.joins_s:
                     self.loop.outside(at_s + number * kind.every_s, self._come, site)

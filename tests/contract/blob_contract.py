@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from eventlog.blobs import CHUNK_BYTES, BlobStore, digest_file
-from eventlog.errors import BlobDamaged, BlobMissing
+from eventlog.errors import BlobDamaged, BlobMissing, BlobTooLarge
 
 Damage = Callable[[str], Awaitable[None]]
 
@@ -66,6 +66,17 @@ class BlobContract:
         assert await store.has(named(one))
         assert await store.has(named(two))
         assert await store.digests() == sorted([named(one), named(two)])
+
+    async def test_of_a_blob_that_is_longer_than_it_may_be_nothing_is_fetched(
+        self, store: BlobStore, tmp_path: Path
+    ) -> None:
+        data = content(CHUNK_BYTES + 5)
+        ref = await store.put(write(tmp_path / "source", data))
+        with pytest.raises(BlobTooLarge, match=rf"{ref.digest} has 2,097,157 bytes, .* 2,097,156"):
+            await store.get(ref.digest, tmp_path / "target", max_bytes=len(data) - 1)
+        assert list(tmp_path.glob("target*")) == []
+        await store.get(ref.digest, tmp_path / "target", max_bytes=len(data))
+        assert (tmp_path / "target").read_bytes() == data
 
     async def test_a_missing_blob_is_named_and_leaves_no_target(
         self, store: BlobStore, tmp_path: Path

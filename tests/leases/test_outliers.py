@@ -24,7 +24,7 @@ def delta(seq: int, site: str, tokens: int = 96, base: int = 0) -> Delta:
     return Delta(
         token=(seq, f"d{seq}"), incarnation=seq, site=site, state="undecided", base_version=base,
         blob="b", codec="fp32", norm=0.0, num_blocks=1, tokens=tokens, last=False, weight=None,
-        reason="", ticks=0,
+        reason="", ticks=0, num_bytes=1,
     )  # fmt: skip
 
 

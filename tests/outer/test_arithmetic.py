@@ -85,6 +85,9 @@ def ieee_decode() -> Arrays:
             "scales": arithmetic.scaled_parts(codec)["scales"].view(torch.uint16).numpy(),
         }
         results[codec] = reference.decode(codec, parts, 1 << 16)
+    parts, num_elements = arithmetic.topk_parts()
+    packed = {"kept": parts["kept"].numpy(), "levels": parts["levels"].view(torch.uint16).numpy()}
+    results["top-k"] = reference.decode("top-k", packed, num_elements)
     return results
 
 

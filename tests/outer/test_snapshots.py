@@ -159,8 +159,9 @@ async def lose(world: World, *versions: int) -> None:
 async def recovered(world: World, scratch: str) -> list[str]:
     """What is said while version 4 is recovered, whose digests must be the committed ones."""
     said: list[str] = []
-    shop, row = Workshop(world.blobs, world.folder / scratch), world.view.version(4)
-    await shop.recover(world.view, said.append)
+    shop = Workshop(world.blobs, world.folder / scratch, say=said.append)
+    row = world.view.version(4)
+    await shop.recover(world.view)
     found = shop.digests
     assert (found.parameters, found.momentum, found.residual) == (
         row.parameters_digest, row.momentum_digest, row.residual_digest

@@ -24,11 +24,18 @@ class SlowBlobs(DirBlobs):
         super().__init__(path)
         self.asked, self.may = asyncio.Event(), asyncio.Event()
 
-    async def get(self, digest: str, target: Path, progress: Progress | None = None) -> None:
+    async def get(
+        self,
+        digest: str,
+        target: Path,
+        progress: Progress | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         if digest == self.slow:
             self.asked.set()
             await self.may.wait()
-        await super().get(digest, target, progress)
+        await super().get(digest, target, progress, max_bytes=max_bytes)
 
 
 async def test_p8_a_delta_that_names_the_blob_of_another_takes_it_from_no_merge(

@@ -110,6 +110,36 @@ def test_the_small_scenarios_hold_and_finish(name: str) -> None:
         assert outcome.finished
 
 
+@pytest.mark.parametrize(("seed", "behind_s"), [(0, 2.0), (1, 14.0)])
+def test_r20_a_joiner_whose_snapshot_takes_many_rounds_comes_in_without_beginning_anew(
+    seed: int, behind_s: float
+) -> None:
+    """It takes 20 s to fetch a snapshot, and a newer one is stored every 1.3 s; `behind_s`: within
+    which it has caught up then (with overlap, 0.6 s a version, as new ones come). The digest that
+    it then says it holds is the committed one, or the event would be void."""
+    lines: list[str] = []
+    slow = scenario.load("slow-joiner")
+    outcome = simulate(slow, seed, [], say=lines.append)
+    assert not outcome.broken, story(outcome)
+    assert outcome.finished and outcome.departures == []
+    events = [(float(line.split()[0]), *line.split(None, 5)[2:]) for line in lines]
+    admitted = [at_s for at_s, _, who, kind, *_ in events if kind == "site.admitted"][2]
+    applied = [one for one in events if one[2:4] == ("site.b", "version.applied")]
+    assert admitted + 20.0 < applied[0][0] < admitted + 20.0 + behind_s
+    assert not [why for *_, why in applied if why.startswith("void")]
+    meanwhile = [one for one in events if admitted < one[0] < applied[0][0]]
+    assert sum(one[3] == "snapshot.saved" for one in meanwhile) > 12
+    after = next(one for one in events if one[3] == "blobs.released" and one[0] > applied[0][0])
+    assert after[0] < applied[0][0] + 0.1, "what was kept for it goes at once"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slow_joiners_under_faults_hold_and_finish(seed: int) -> None:
+    outcome = simulate(scenario.load("slow-joiner"), seed)
+    assert not outcome.broken, story(outcome)
+    assert outcome.finished
+
+
 def test_zero_sites_write_nothing() -> None:
     """Between the second visit's end and the last site's arrival the log does not grow."""
     lines: list[str] = []
@@ -130,7 +160,9 @@ def test_a_plan_is_a_function_of_the_seed_and_stays_within_its_times() -> None:
 
 
 def test_all_scenarios_can_be_loaded_and_an_unknown_one_is_one_clear_line() -> None:
-    assert scenario.names() == ["churn", "last-block", "lonely", "nightmare", "paper-24h"]
+    assert scenario.names() == [
+        "churn", "last-block", "lonely", "nightmare", "paper-24h", "slow-joiner",
+    ]  # fmt: skip
     for name in scenario.names():
         assert scenario.load(name).num_numbers <= scenario.MAX_NUMBERS
     with pytest.raises(scenario.ScenarioInvalid, match="churn, last-block"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from eventlog.config import Outer
-from eventlog.events import Heartbeat, SiteDeparting, SnapshotSaved, VersionApplied
+from eventlog.events import BlobsReleased, Heartbeat, SiteDeparting, SnapshotSaved, VersionApplied
 from outer.versions import OuterState, save_snapshot
 from sitehub.actions import Action, Fetch
 from sitehub.rehearsal import NAME, Rehearsal, save_initial
@@ -125,6 +125,55 @@ def test_a_joiner_ends_the_fetch_it_has_begun_though_newer_snapshots_come() -> N
     desk.hold(1)
     desk.turn()
     assert desk.wanted == [name("snapshot 1"), name("update 2")]
+
+
+def test_who_fell_behind_ends_the_fetch_it_has_begun_though_newer_snapshots_come() -> None:
+    """Each newer one would begin the same anew, for ever on a slow link."""
+    run = Scenario({"epochs": 9})
+    run.arrive("b")
+    desk = Slow(run)
+    desk.turn()
+    desk.ready()
+    desk.turn()
+    assert run.admit("a", run.view.waiting_joins()[0].token) == ""
+    desk.turn()
+    desk.logic.on_fetched(desk.wanted.pop(), desk.now)  # the initial parameters
+    desk.turn()
+    desk.hold(0)
+    desk.turn()
+    for version in (1, 2, 3):
+        run.open(b=1)
+        run.work("b", version)
+        run.commit()
+        run.apply("b", version)
+        if version == 1:
+            desk.turn()
+            desk.logic.on_missing(UPDATE, desk.now)
+        blob = name(f"snapshot {version}")
+        fields = {"version": version, "blob": blob, "num_bytes": 40, "reason": "it is due"}
+        assert run.decide(SnapshotSaved.model_validate(fields)) == ""
+        desk.turn()
+    assert desk.wanted == [UPDATE, name("snapshot 1")]
+    desk.logic.on_fetched(name("snapshot 1"), desk.now)
+    desk.turn()
+    last = desk.told[-1]
+    assert (last["do"], last["version"], last["keep"]) == ("load", 1, True)
+
+
+def test_p6_what_was_released_is_not_reported_as_missing() -> None:
+    """The run is to make up for what it lost, not for what it let go."""
+    desk = behind()
+    assert desk.run.open(a=1, b=1) == ""
+    desk.trained(1)
+    desk.turn()
+    desk.answer(path="delta-1", codec="fp32", norm=1.0, max_abs=1.0, seconds=0.1)
+    desk.logic.on_stored("delta-1", name("delta of a"), 40, 0.1)
+    desk.watch(2.0)
+    assert desk.says(Heartbeat)[-1].missing == UPDATE
+    released = BlobsReleased(blobs=(UPDATE,), reason="two later snapshots stand")
+    assert desk.run.decide(released) == ""
+    desk.watch(2.0)
+    assert desk.says(Heartbeat)[-1].missing is None
 
 
 class Slow(Desk):

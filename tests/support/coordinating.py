@@ -107,7 +107,7 @@ class World:
         folder = self.folder / f"coordinator-{self.num_coordinators}"
         folder.mkdir()
         projection = Projection(":memory:", [LeaseTable()], RUN)
-        shop = Workshop(self.blobs, folder)
+        shop = Workshop(self.blobs, folder, say=fields.get("say", lambda _: None))
         return Coordinator(log or self.log, projection, shop, holder, **fields)
 
     @asynccontextmanager
@@ -210,12 +210,17 @@ class Site:
             "base_version": self.version,
             "blocks": blocks,
             "blob": blob,
-            "num_bytes": 1,
+            "num_bytes": self._length(blob),
             "codec": "bf16",
             "norm": norms.norm,
             "max_abs": norms.max_abs,
         }
         return await self.says(DeltaPublished.model_validate({**fields, **changes}))
+
+    def _length(self, blob: str) -> int:
+        """Of a stored blob; 1 where there is none."""
+        path = self.world.blobs.path / blob
+        return path.stat().st_size if path.exists() else 1
 
     async def _norms(self, blob: str) -> codecs.Norms:
         """Those of a stored delta; NaN where it is none."""

@@ -189,24 +189,32 @@ def saving(view: View, facts: Facts) -> list[Event]:
 
 
 def releasing(view: View) -> list[Event]:
-    """Deltas and updates up to the second-newest snapshot, and older snapshots."""
+    """Deltas and updates up to the second-newest snapshot, and older snapshots; but no further than
+    to where a live site that holds no version yet may start from."""
     if view.config().snapshots.retention == "all":
         return []
     kept = [one.version for one in view.versions() if one.snapshot_blob is not None]
     if len(kept) < 2:
         return []
-    horizon = kept[-2]
+    horizon, who = kept[-2], ""
+    for one in view.live():
+        ((start,),) = view.db.execute(
+            "SELECT starts_from FROM incarnations WHERE seq = ?", (one.token[0],)
+        )
+        if one.state == "live" and one.version is None and (start, one.site) < (horizon, who):
+            horizon, who = start, one.site
+    if not horizon:
+        return []
     needed, old = retention.split(view.db, horizon)
     blobs = sorted(old - needed)[:1000]
     if not blobs:
         return []
-    return [
-        BlobsReleased(
-            blobs=tuple(blobs),
-            reason=f"versions up to {horizon} are recovered from the snapshots of "
-            f"{horizon} and {kept[-1]}",
-        )
-    ]
+    reason = (
+        f"versions up to {horizon} are recovered from the snapshots of {horizon} and {kept[-1]}"
+    )
+    if who:
+        reason = f"{who} holds no version yet, and may start from that of {horizon}, kept for it"
+    return [BlobsReleased(blobs=tuple(blobs), reason=reason)]
 
 
 def num_granted(view: View, incarnation: int, round_: int) -> int:
