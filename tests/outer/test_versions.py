@@ -161,7 +161,7 @@ def test_parameters_are_plain_safetensors_without_metadata(tmp_path: Path) -> No
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
     versions.save_snapshot(state(1), tmp_path / "s")
     void = {"a": BASE["a"], "b": torch.empty(3, device="meta")}  # has no values to write
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(RuntimeError):  # a kind of it, by version
         versions.save_snapshot(OuterState(2, void, void, void), tmp_path / "s")
     assert versions.load_snapshot(tmp_path / "s").version == 1
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
