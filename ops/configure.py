@@ -41,7 +41,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
-        raise ConfigInvalid("\n".join(_problems(path, error))) from error
+        named = {override.partition("=")[0].replace(" ", "") for override in overrides}
+        raise ConfigInvalid("\n".join(_problems(path, named, error))) from error
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -64,7 +65,8 @@ def _value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _problems(path: Path, error: ValidationError) -> Iterable[str]:
+def _problems(path: Path, overridden: set[str], error: ValidationError) -> Iterable[str]:
+    """A line each, which names what is to be changed: the file, or an override of it."""
     for problem in error.errors(include_url=False):
         keys = [str(part) for part in problem["loc"]]
         what = problem["msg"].removeprefix("Value error, ")
@@ -77,7 +79,9 @@ def _problems(path: Path, error: ValidationError) -> Iterable[str]:
             what = _PRIVATE.get(keys[-1], what)
         elif keys and not isinstance(problem["input"], dict):
             what = f"{what[0].lower()}{what[1:]}, not {problem['input']!r}"
-        yield ": ".join(part for part in (str(path), ".".join(keys), what) if part)
+        key = ".".join(keys)
+        where = "--set" if key in overridden else f"{path}:"
+        yield f"{where} {key}: {what}" if key else f"{where} {what}"
 
 
 def _suggestion(keys: list[str]) -> str:

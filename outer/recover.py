@@ -204,6 +204,15 @@ async def _stored(view: View, shelf: Shelf, row: Version) -> Recovered:
     return Recovered(state, digests)
 
 
+def first_left(view: View, version: int) -> int | None:
+    """Where retention has released what made a version: the first one that can still be rebuilt.
+    None where this one can."""
+    if view.snapshot_at_most(version) or _first_released(view, version) is None:
+        return None
+    later = (row.version for row in view.versions(after=version))
+    return next((one for one in later if view.snapshot_at_most(one)), view.run().version)
+
+
 def _first_released(view: View, version: int) -> int | None:
     """The first version up to this one whose update, and so its deltas, retention has released."""
     released = set(retention.released(view.db))

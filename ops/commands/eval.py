@@ -85,7 +85,7 @@ async def _evaluate(
     from ops.connect import opened
     from ops.folded import RequestVoid, folded, request
     from ops.home import Home
-    from outer.recover import parameters_at
+    from outer.recover import first_left, parameters_at
     from sitehub.corpus import unigram
     from sitehub.evaluate import evaluate, sample
     from sitehub.model import build_model, load_into
@@ -102,6 +102,11 @@ async def _evaluate(
             number = view.run().version if version is None else version
             if not 0 <= number <= view.run().version:
                 raise RequestVoid(f"run {run} has versions 0 to {view.run().version}")
+            if (first := first_left(view, number)) is not None:
+                raise RequestVoid(
+                    f"version {number} of run {run} cannot be rebuilt any more: what made it is "
+                    f"released (snapshots.retention); versions {first} to {view.run().version} can"
+                )
             say(f"rebuilding version {number}")
             with Home.find().scratch(run) as folder:
                 parameters = await parameters_at(view, blobs, folder, number)

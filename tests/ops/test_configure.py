@@ -30,13 +30,14 @@ def write(folder: Path, text: str) -> Path:
 
 
 def problems(folder: Path, text: str, *overrides: str) -> list[str]:
-    """The lines of the refusal, without the file's name that each must begin with."""
+    """The lines of the refusal, without what each must begin with: the file's name, or the option
+    that is to blame."""
     path = write(folder, text)
     with pytest.raises(ConfigInvalid) as refused:
         load(path, overrides)
     lines = str(refused.value).splitlines()
-    assert all(line.startswith(f"{path}: ") for line in lines)
-    return [line.removeprefix(f"{path}: ") for line in lines]
+    assert all(line.startswith((f"{path}: ", "--set ")) for line in lines)
+    return [line.removeprefix(f"{path}: ").removeprefix("--set ") for line in lines]
 
 
 def test_a_file_is_read_and_defaults_fill_what_it_leaves_out(tmp_path: Path) -> None:
@@ -133,6 +134,17 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b'name = "\xff"')
     with pytest.raises(ConfigInvalid, match="not UTF-8 text at byte 8"):
         load(path)
+
+
+def test_what_an_override_has_wrong_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("[inner]", "[inner]\nclip = -2"))
+    with pytest.raises(ConfigInvalid) as refused:
+        load(path, ["inner.stepz=3", " outer.lr = -1"])
+    found = str(refused.value).splitlines()
+    assert sorted(line.partition(": ")[0] for line in found) == sorted(
+        ["--set inner.stepz", "--set outer.lr", str(path)]
+    )
+    assert "did you mean inner.steps?" in "".join(found)
 
 
 @pytest.mark.parametrize("override", ["steps", "=3", "inner.=3", "name.deep=3"])

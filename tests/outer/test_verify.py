@@ -13,6 +13,7 @@ from leases.audit import Audit
 from ops.auditing import deep_run
 from outer import codecs, verify
 from outer.arithmetic import ArithmeticDiffers, self_test
+from outer.recover import first_left
 from outer.verify import Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop
@@ -132,6 +133,15 @@ async def test_what_retention_released_bounds_the_depth_and_is_said(tmp_path: Pa
     found = await gone_deep(real)
     assert (found.ok, found.from_version, found.through_version) == (True, 2, 4)
     assert "from the snapshot of version 2" in found.what
+
+
+async def test_whoever_asks_for_a_released_version_hears_which_are_left(tmp_path: Path) -> None:
+    real = await a_run(tmp_path)
+    assert [first_left(real.view, version) for version in range(5)] == [None] * 5
+    updates = [row.update_blob for row in real.view.versions() if row.version in (1, 2)]
+    blobs = (*real.delta_blobs(1, 2), *updates)
+    assert real.decide(BlobsReleased(blobs=blobs, reason="two snapshots are kept")) == ""
+    assert [first_left(real.view, version) for version in range(5)] == [None, 2, None, None, None]
 
 
 async def test_a_run_that_goes_on_may_release_what_is_being_audited(tmp_path: Path) -> None:
