@@ -23,6 +23,7 @@ from eventlog.s3_access import AccessMissing, access
 
 SCHEME = "s3://"
 PATIENCE_S = 120.0  # how long one request is tried, with back-off
+SETTLE_S = 0.1
 
 
 class ExtraMissing(AtollError):
@@ -44,6 +45,13 @@ class S3Blobs(ChunkedBlobs):
         """Find out whether this process has what it takes, without asking the store itself. Raises
         ExtraMissing, AccessMissing."""
         await asyncio.to_thread(self._store)
+
+    async def close(self) -> None:
+        """See `BlobStore.close`. The library's threads let go of their last answers a moment after
+        we have them, and abort the process if the interpreter ends in that moment."""
+        await super().close()
+        if self._opened is not None:
+            await asyncio.sleep(SETTLE_S)
 
     async def has(self, digest: str) -> bool:
         """See `BlobStore.has`."""

@@ -53,12 +53,14 @@ async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> R
     if await log.last_sequence():
         raise RunExists(f"run {config.name} exists on {connection.url}: choose another name")
     blobs = await blobs_of(connection, config.name, config.blobs, create=True)
-    with TemporaryDirectory(prefix="atoll-create-") as folder:
-        event = await found(config, corpus, blobs, Path(folder))
+    try:
+        with TemporaryDirectory(prefix="atoll-create-") as folder:
+            event = await found(config, corpus, blobs, Path(folder))
+    finally:
+        await blobs.close()
     try:
         await Writer(log, OPERATOR).append([event], Stamp())
     except Conflict as error:
         raise RunExists(f"run {config.name} was created by somebody else just now") from error
     await log.close()
-    await blobs.close()
     return event
