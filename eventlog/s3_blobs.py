@@ -17,13 +17,14 @@ from typing import Any
 
 from eventlog.blobs import is_digest
 from eventlog.chunked import META, ChunkedBlobs
-from eventlog.errors import AtollError, BlobUnavailable
+from eventlog.errors import AtollError, BlobDamaged, BlobUnavailable
 from eventlog.pace import Pace
 from eventlog.s3_access import AccessMissing, access
 
 SCHEME = "s3://"
 PATIENCE_S = 120.0  # how long one request is tried, with back-off
 SETTLE_S = 0.1
+MAX_PART_BYTES = 8 << 20  # of one object: a chunk, or the list of chunks of a blob of 256 GiB
 
 
 class ExtraMissing(AtollError):
@@ -87,6 +88,9 @@ class S3Blobs(ChunkedBlobs):
         answer = await self._ask("get_async", _path(digest, part))
         if answer is None:
             return None
+        if (size := int(answer.meta["size"])) > MAX_PART_BYTES:
+            what = f"{size:,} bytes lie where at most {MAX_PART_BYTES:,} can be"
+            raise BlobDamaged(f"blob {digest}: {what} ({part}); restore the blob")
         try:
             return bytes(await answer.bytes_async())
         except Exception as error:

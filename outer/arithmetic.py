@@ -20,13 +20,14 @@ from torch import Tensor
 from eventlog.errors import AtollError
 from outer.digests import digest
 from outer.merge import accumulate
-from outer.nesterov import Rule, carry, step
+from outer.nesterov import Rule, carry, settle, step
+from outer.norms import measure
 from outer.packing import CODECS, pack, unpack
 from outer.pieces import Array, flat
 from outer.topk import num_slots, pack_bits
 from outer.topk_chunks import CHUNK
 
-OPERATIONS = ("decode", "merge", "encode", "step", "carry")
+OPERATIONS = ("decode", "merge", "encode", "step", "carry", "settle")
 SITE_OPERATIONS = ("decode", "step")  # a site's own encoder may run on any device
 
 # Biased exponents of fp32. Lane i of an input takes range i mod 4 and varies within it, so that the
@@ -53,7 +54,8 @@ class Arithmetic:
 
 
 def self_test() -> Arithmetic:
-    """Run the canonical operations on the fixed inputs, in about a tenth of a second.
+    """Run the canonical operations on the fixed inputs, in a fraction of a second; in some ten
+    where their loops have to be compiled first.
 
     The result depends on the processor's arithmetic and this thread's floating-point mode only,
     not on the number of threads.
@@ -179,12 +181,27 @@ def _carry() -> dict[str, Tensor]:
     return results
 
 
+def _settle() -> dict[str, Tensor]:
+    """What a merge does with a piece at once, and the norms that a delta is judged by."""
+    results: dict[str, Tensor] = {}
+    updates, rule = inputs("update 0"), Rule.of(_LR, _MU)
+    state = {label: inputs(label) for label in ("parameters", "momentum", "residual")}
+    for name, update in updates.items():
+        theta, m, e = (tensors[name] for tensors in state.values())
+        settle(flat(theta), flat(m), flat(e), flat(update), rule)
+        results |= {f"{label}/{name}": tensors[name] for label, tensors in state.items()}
+        norms = measure({name: update.clamp(-1e18, 1e18)})
+        results[f"norm/{name}"] = torch.tensor(norms.norm, dtype=torch.float64)
+    return results
+
+
 _RUN: dict[str, Callable[[], dict[str, Tensor]]] = {
     "decode": _decode,
     "merge": _merge,
     "encode": _encode,
     "step": _step,
     "carry": _carry,
+    "settle": _settle,
 }
 
 

@@ -26,8 +26,8 @@ _ONE = np.array([0x3F80], np.int16)  # the bits of a scale of 1
 
 
 class Blockwise:
-    """|x − decoded| ≤ (1/2 + 2^-16) · scale, and scale ≤ (1 + 2^-7) · max|x| / L + 2^-133, where
-    max|x| is the block's. Of a block of zeros the scale is 0.
+    """|x − decoded| ≤ (1/2 + 2^-16) · scale + 2^-143, and scale ≤ (1 + 2^-7) · max|x| / L + 2^-133,
+    where max|x| is the block's. Of a block of zeros, and of the smallest denormals, the scale is 0.
 
     codes: int8, or uint8 in which a block's first half has the low four bits and its second half
     the high ones, in two's complement; a short last block is filled with zeros.

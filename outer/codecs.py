@@ -91,6 +91,8 @@ class Writer:
         if tuple(tensor.shape) != self._shapes[name]:
             raise ValueError(f"{name!r} is {list(tensor.shape)}, not {list(self._shapes[name])}")
         decoded = torch.empty(tensor.shape) if out is None else out
+        if decoded.dtype is not torch.float32 or decoded.numel() != tensor.numel():
+            raise TypeError(f"{name!r} cannot be decoded into {decoded.dtype} {[*decoded.shape]}")
         source, target = tensor.detach().reshape(-1), decoded.view(-1).numpy()
 
         def work(piece: slice) -> None:

@@ -46,6 +46,8 @@ def over_pieces(
     size: int = PIECE,
 ) -> list[T]:
     """What `work` returns for each piece of `num_elements`, in order (see `over_tensors`)."""
+    if num_elements <= size:
+        return [work(piece) for piece in split(slice(0, num_elements))]
     found = over_tensors([("", num_elements)], lambda _, piece: work(piece), device, size)
     return next(iter(found))[1]
 
@@ -112,7 +114,11 @@ def _pool(process: int, num_threads: int, priority: int) -> ThreadPoolExecutor:
         torch.get_num_threads()  # a thread's first look is what it keeps
         all_told.wait()
 
-    list(pool.map(tell, range(num_threads)))
+    try:
+        list(pool.map(tell, range(num_threads)))
+    except RuntimeError:  # a thread could not be started: those that were wait for it
+        all_told.abort()
+        raise
     torch.set_num_threads(num_threads)
     return pool
 

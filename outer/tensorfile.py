@@ -71,8 +71,8 @@ class Writer:
         self._over = over
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._head, self._starts = _layout(self._entries, header)
-        self._lacking = data_bytes(self._entries)
-        self.num_bytes = len(self._head) + self._lacking  # of the file
+        self._lacking = {name: one.num_bytes for name, one in self._entries.items()}
+        self.num_bytes = len(self._head) + data_bytes(self._entries)  # of the file
         self._counting = threading.Lock()
         self._file = -1
 
@@ -106,7 +106,7 @@ class Writer:
             data = row.view(np.uint8).data
             _write_at(self._file, data, len(self._head) + self._starts[name] + offset)
         with self._counting:
-            self._lacking -= row.nbytes
+            self._lacking[name] -= row.nbytes
 
     def __exit__(
         self,
@@ -117,8 +117,8 @@ class Writer:
         try:
             if kind is not None:
                 return
-            if self._lacking:
-                raise ValueError(f"{self._path.name} lacks {self._lacking} bytes of its tensors")
+            if lacking := {name: num for name, num in self._lacking.items() if num}:
+                raise ValueError(f"{self._path.name} lacks bytes of its tensors: {lacking}")
             if self._durable:
                 os.fsync(self._file)
             self._part.replace(self._path)

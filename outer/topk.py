@@ -35,7 +35,7 @@ _DISORDER = "its places do not ascend within the chunk"
 class TopK:
     """Over each chunk of n, of which k are kept with mean magnitude M, in exact arithmetic
 
-        Σ(x − decoded)² ≤ Σx² − (1 − 2^-12) · k·M²
+        Σ(x − decoded)² ≤ Σx² − (1 − 2^-12) · k·M² + n·2^-264
 
     and no |x − decoded| is above (1 + 2^-7) · max|x| + 2^-133. A chunk shorter than 4,096 keeps
     4 of each 256 begun, or all it has.

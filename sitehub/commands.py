@@ -193,7 +193,8 @@ class Trainer:
 def failure(command: Message, error: Exception) -> Message:
     """The answer to a command that failed."""
     kind = "" if isinstance(error, AtollError) else f"{type(error).__name__}: "
-    return {"did": command.get("do"), "error": kind + one_line(error), "tag": command.get("tag")}
+    said = {name: command.get(name) for name in ("tag", "label")}
+    return {"did": command.get("do"), "error": kind + one_line(error), **said}
 
 
 def _since(begun: float) -> float:

@@ -52,7 +52,7 @@ class HubLogic:
     def on_ready(self, report: dict[str, Any]) -> None:
         """The trainer's model stands."""
         self.hub.trainer.ready, self.hub.trainer.starting = report, False
-        self.hub.unsettled = list(report.get("pending", ()))
+        self.hub.unsettled, self.hub.settling = list(report.get("pending", ())), set()
 
     def on_progress(self, report: dict[str, Any]) -> None:
         """How far the trainer is, within a block."""
@@ -73,8 +73,10 @@ class HubLogic:
     def on_answer(self, answer: dict[str, Any], now: float) -> None:
         """The trainer has carried out its command, or says why it could not."""
         hub, did = self.hub, answer["did"]
-        if did == "settle" and "error" not in answer:
-            return
+        if did == "settle":
+            settling.on_settled(hub, answer)
+            if "error" not in answer:
+                return
         if hub.trainer.beside == did:
             hub.trainer.beside = ""
         elif did != "settle":

@@ -6,6 +6,8 @@ after a crash finds in the log what became of it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from leases.rows import Block
 from sitehub.actions import Action, Tell
 from sitehub.state import HubState
@@ -20,14 +22,23 @@ def label_of(incarnation: int, blocks: list[Block]) -> str:
 
 
 def settle(hub: HubState) -> list[Action]:
-    """Tell the trainer of each delta that is decided."""
+    """Tell the trainer of each delta that is decided, until it says that it has heard: a residual
+    that cannot be written now is to be written later, or nothing would ever count again."""
     found: list[Action] = []
-    for label in list(hub.unsettled):
-        merged = _fate(hub, label)
+    for label in hub.unsettled:
+        merged = None if label in hub.settling else _fate(hub, label)
         if merged is not None:
-            hub.unsettled.remove(label)
+            hub.settling.add(label)
             found.append(Tell({"do": "settle", "label": label, "merged": merged}))
     return found
+
+
+def on_settled(hub: HubState, answer: dict[str, Any]) -> None:
+    """The trainer has settled a delta, or could not."""
+    label = answer["label"]
+    hub.settling.discard(label)
+    if "error" not in answer and label in hub.unsettled:
+        hub.unsettled.remove(label)
 
 
 def _fate(hub: HubState, label: str) -> bool | None:

@@ -111,6 +111,7 @@ class HubState:
     lacking: dict[str, tuple[float, float]] = field(default_factory=dict)
     storing: bool = False
     unsettled: list[str] = field(default_factory=list)  # labels of deltas that lost something
+    settling: set[str] = field(default_factory=set)  # those that the trainer is told of now
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
     stall_s: float = 0.0  # likewise
     delivered_at: float | None = None  # when a delta was announced that is not decided yet

@@ -76,6 +76,33 @@ def ieee_carry() -> Arrays:
     return {k: e[k] + factor * (move[k] - (before[k] - after[k])) for k in e}
 
 
+def sum_of_squares(values: np.ndarray) -> np.ndarray:
+    """Of rows of 65,536: the second half is added to the first, an odd last one to the first."""
+    sums = values.astype(np.float64) ** 2
+    while len(sums) > 1:
+        half = len(sums) // 2
+        if len(sums) % 2:
+            sums[0] += sums[-1]
+        sums = sums[:half] + sums[half : 2 * half]
+    return sums.sum()  # of one, or of none
+
+
+def ieee_settle() -> Arrays:
+    theta, m, e, update = map(arrays, ("parameters", "momentum", "residual", "update 0"))
+    lr, mu, factor = np.float32(0.7), np.float32(0.9), np.float32((1 - 0.9) / 0.7)
+    results: Arrays = {}
+    for name, d in update.items():
+        m[name] = mu * m[name] + d
+        move = (d + mu * m[name]) * lr
+        after = theta[name] - move
+        e[name] = (e[name] - d) + factor * (move - (theta[name] - after))
+        results |= {f"parameters/{name}": after, f"momentum/{name}": m[name]}
+        results |= {f"residual/{name}": e[name]}
+        held = np.clip(d, np.float32(-1e18), np.float32(1e18)).reshape(-1)
+        results[f"norm/{name}"] = np.sqrt(sum_of_squares(held))
+    return results
+
+
 def ieee_decode() -> Arrays:
     halves = np.arange(1 << 16, dtype=np.uint32) << 16
     results = {"bf16": halves.view(np.float32)} | arrays("decode")
@@ -125,6 +152,7 @@ def test_every_operation_gives_what_ieee_fp32_gives_elsewhere() -> None:
     assert found["encode"] == versions.digest(ieee_encode())
     assert found["step"] == digest(ieee_step())
     assert found["carry"] == digest(ieee_carry())
+    assert found["settle"] == digest(ieee_settle())
 
 
 def test_the_digests_are_the_recorded_ones() -> None:
