@@ -25,17 +25,19 @@ class Shelf:
     folder: Path
     say: Callable[[str], None] = lambda _: None
     _sound: set[str] = field(default_factory=set)  # files that this process fetched or hashed
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def fetch(self, name: str, max_bytes: int | None = None, *, check: bool = True) -> Path:
         """The blob as a local file. Without `check` a file that is there already is not hashed:
         who reads it compares digests of its content. Raises as `BlobStore.get`."""
         path = self.folder / name
-        if check and name not in self._sound and path.exists():
-            await self._weed(path)
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            await self.blobs.get(name, path, max_bytes=max_bytes)
-            self._sound.add(name)
+        async with self._locks.setdefault(name, asyncio.Lock()):  # two write no file at once
+            if check and name not in self._sound and path.exists():
+                await self._weed(path)
+            if not path.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                await self.blobs.get(name, path, max_bytes=max_bytes)
+                self._sound.add(name)
         return path
 
     async def weed(self, names: Iterable[str] | None = None) -> bool:
@@ -50,6 +52,8 @@ class Shelf:
         """Remove files, and what is half fetched of them."""
         for name in names:
             self._sound.discard(name)
+            if name in self._locks and not self._locks[name].locked():
+                del self._locks[name]
             (self.folder / name).unlink(missing_ok=True)
             (self.folder / f"{name}.part").unlink(missing_ok=True)
 

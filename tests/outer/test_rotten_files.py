@@ -84,6 +84,18 @@ async def test_a_file_is_hashed_where_it_comes_from_or_once_where_it_is_found(
     assert name in text and text.endswith("it is fetched again")
 
 
+async def test_two_who_find_the_same_rotten_file_throw_it_away_once(tmp_path: Path) -> None:
+    store, said = Counting(tmp_path / "store"), list[str]()
+    (tmp_path / "one").write_bytes(bytes(3 << 20))
+    name = (await store.put(tmp_path / "one")).digest
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / name).write_bytes(b"rotten")
+    both = Shelf(store, tmp_path / "cache", said.append)
+    (path, same) = await asyncio.gather(both.fetch(name), both.fetch(name))
+    assert path == same and path.read_bytes() == bytes(3 << 20)
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("harm", HARMS)
 async def test_a_successor_that_finds_a_rotten_delta_merges_the_one_that_was_delivered(
     tmp_path: Path, harm: Harm
