@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outer.compiled import compiled
-from outer.values import check_range, magnitude
+from outer.values import check_range, check_scales, from_bf16, magnitude
 
 BLOCK = 128
 _HALF = BLOCK // 2
 Row = NDArray[np.float32]
-_ONE = np.array([0x3F80], np.int16)  # the bits of a scale of 1
 
 
 class Blockwise:
@@ -79,23 +78,19 @@ class Blockwise:
         return {"codes": codes.view(-1), "scales": scales.view(torch.bfloat16)}
 
     def unpack(self, parts: Mapping[str, NDArray[Any]], out: Row) -> None:
+        codes, scales = parts["codes"].view(np.int8), np.empty(len(parts["scales"]), np.float32)
+        check_scales(parts["scales"], "scales")
+        from_bf16(parts["scales"], scales)
+        fill = _decode_packed if self._packed else _decode
         whole = len(out) // BLOCK * BLOCK
         num_blocks, width = whole // BLOCK, _HALF if self._packed else BLOCK
-        codes, scales = parts["codes"].view(np.int8), parts["scales"]
-        self._fill(codes[: num_blocks * width], scales[:num_blocks], out[:whole])
+        fill(codes[: num_blocks * width], scales[:num_blocks], out[:whole])
         if rest := len(out) - whole:
-            numbers, last = np.empty((2, BLOCK), np.float32)
-            self._fill(codes[num_blocks * width :], _ONE, numbers)
-            if numbers[rest:].any():
+            last = np.empty(BLOCK, np.float32)
+            fill(codes[num_blocks * width :], np.ones(1, np.float32), last)
+            if last[rest:].any():
                 raise ValueError("its last block goes on behind the last element")
-            self._fill(codes[num_blocks * width :], scales[num_blocks:], last)
-            out[whole:] = last[:rest]
-
-    def _fill(self, codes: NDArray[np.int8], scales: NDArray[np.int16], out: Row) -> None:
-        memory = np.empty(len(scales), np.int32)
-        fill = _decode_packed if self._packed else _decode
-        if not fill(codes, scales, memory, memory.view(np.float32), out):
-            raise ValueError("one of its scales is negative or not finite")
+            out[whole:] = last[:rest] * scales[num_blocks]
 
 
 @compiled
@@ -147,44 +142,19 @@ def _quantise_packed(
 
 
 @compiled
-def _widened(scales: NDArray[np.int16], bits: NDArray[np.int32]) -> bool:
-    """bf16 to the bits of fp32; whether all are finite, and none is negative or a negative zero."""
-    good = True
-    for block in range(scales.size):
-        good &= 0 <= scales[block] < 0x7F80
-        bits[block] = np.int32(scales[block]) << np.int32(16)
-    return good
-
-
-@compiled
-def _decode(
-    codes: NDArray[np.int8],
-    scales: NDArray[np.int16],
-    bits: NDArray[np.int32],
-    widened: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> bool:
-    """`bits`, `widened`: the same memory, for the scales in fp32. Whether these are good."""
-    good = _widened(scales, bits)
+def _decode(codes: NDArray[np.int8], scales: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     for block in range(scales.size):
         for i in range(block * BLOCK, (block + 1) * BLOCK):
-            out[i] = np.float32(codes[i]) * widened[block]
-    return good
+            out[i] = np.float32(codes[i]) * scales[block]
 
 
 @compiled
 def _decode_packed(
-    codes: NDArray[np.int8],
-    scales: NDArray[np.int16],
-    bits: NDArray[np.int32],
-    widened: NDArray[np.float32],
-    out: NDArray[np.float32],
-) -> bool:
-    good = _widened(scales, bits)
+    codes: NDArray[np.int8], scales: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
     for block in range(scales.size):
-        scale, start = widened[block], block * BLOCK
+        scale, start = scales[block], block * BLOCK
         for i in range(_HALF):
             pair = codes[block * _HALF + i]
             out[start + i] = np.float32(np.int8(pair << 4) >> 4) * scale
             out[start + _HALF + i] = np.float32(pair >> 4) * scale
-    return good

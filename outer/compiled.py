@@ -69,13 +69,9 @@ class _Kept:
         try:
             self._kept.save_overload(signature, result)
         except Exception:  # a torn index is read again before it is written
-            self._discard()
             with contextlib.suppress(Exception):
+                self._kept.flush()
                 self._kept.save_overload(signature, result)
-
-    def _discard(self) -> None:
-        with contextlib.suppress(Exception):
-            self._kept.flush()
 
 
 @cache
