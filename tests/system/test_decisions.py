@@ -19,6 +19,7 @@ from eventlog.events import (
     COORDINATOR,
     EVENTS,
     BlobsReleased,
+    BlockCompleted,
     BlockQuarantined,
     CoordinatorElected,
     CoordinatorTick,
@@ -64,6 +65,7 @@ PROVOKED: tuple[type[Event], ...] = (
     LeaseStolen,
 )
 OF_REFUSALS: tuple[type[Event], ...] = (DeltaRefused, LeaseReclaimed)
+FROZEN_S = 6.0  # longer than a lease: its blocks are taken from it
 _lines: list[str] = []
 
 
@@ -103,7 +105,17 @@ async def _a_holder_hangs(fleet: Fleet) -> None:
         60,
     )
     thaw = fleet.suspend(fleet.living_trainer("gamma"))
-    asyncio.get_running_loop().call_later(6.0, thaw)
+    asyncio.get_running_loop().call_later(FROZEN_S, thaw)
+
+
+async def _trains_again(fleet: Fleet, name: str) -> None:
+    """What has hung is thawed, or was ended by its hub and has come back: one that asks to be
+    admitted while the run is being stopped is refused, rightly."""
+    await asyncio.sleep(FROZEN_S)
+    last = fleet.history.last
+    await fleet.until(
+        lambda log: log.of(BlockCompleted, f"site.{name}", after=last), f"{name} to train", 60
+    )
 
 
 # -- tests ----------------------------------------------------------------------------------------
@@ -169,6 +181,7 @@ async def test_a_kill_at_every_type_of_decision_of_a_run_whose_sites_are_well(
             for when in MOMENTS:
                 await killings.kill(kind, when, provoked.get(kind))
         assert [answer.code for answer in await asyncio.gather(*twins)] == [75, 75]
+        await _trains_again(fleet, "gamma")
         stopped = await fleet.atoll("run", "stop", fleet.run)
         assert stopped.code == 0
         await killings.kill(RunFinished, "before")
