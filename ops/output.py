@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from sitehub.progress import Step
+
+_EVERY_S = 10.0
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -75,21 +81,33 @@ def say(text: str) -> None:
 
 
 class Meter:
-    """Progress on stderr: one line that is rewritten on a terminal, elsewhere a line a phase."""
+    """Progress on stderr: one line that is rewritten on a terminal; elsewhere a line a phase, and
+    of long ones a line now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = sys.stderr.isatty()
         self._shown = ""
+        self._clock, self._said_at = clock, clock()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Say that `done` of `total` parts of `what` are done."""
         if self._terminal:
-            line = f"{what}: {done} of {total}"
-            click.echo("\r" + line.ljust(len(self._shown)), nl=False, err=True)
-            self._shown = line
+            self._rewrite(f"{what}: {done} of {total}")
         elif what != self._shown:
             say(f"{what} ({total})")
             self._shown = what
+
+    def step(self, step: Step) -> None:
+        """Say how far, how fast and until when."""
+        if self._terminal:
+            self._rewrite(step.text())
+        elif step.what != self._shown or self._clock() - self._said_at > _EVERY_S:
+            say(step.text())
+            self._shown, self._said_at = step.what, self._clock()
+
+    def _rewrite(self, line: str) -> None:
+        click.echo("\r" + line.ljust(len(self._shown)), nl=False, err=True)
+        self._shown = line
 
     def __enter__(self) -> Meter:
         return self

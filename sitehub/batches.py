@@ -1,4 +1,4 @@
-"""Blocks of samples as batches of tensors, read from the memory map.
+"""Blocks of samples as batches of tensors, read from the memory maps a little ahead of their use.
 
 Block b holds positions b*B .. b*B + B - 1 of an epoch (the last block may be short), at every site
 the same. Position p is sequence p*stride mod n, with a stride near n over the golden ratio and
@@ -9,19 +9,67 @@ corpus. Neighbouring sequences come from one file; a block of them would train o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 import torch
 
 from sitehub.corpus import Corpus
-from sitehub.sources import DataInvalid
-from sitehub.tokenfiles import Tokens
+from sitehub.documents import DataInvalid
+from sitehub.tokenfiles import TokenStream
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, targets: int64 [sequences, L]
+AHEAD = 4  # batches prepared while one is trained: what a page of the file takes to come is hidden
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
+class Batches:
+    """Batches over given sequences of a token stream, in order; the last may be short. Their
+    number is known before any is read; a thread prepares up to `ahead` of them beforehand."""
+
+    def __init__(
+        self,
+        tokens: TokenStream,
+        sequence_tokens: int,
+        sequences: Sequence[int],
+        batch_sequences: int,
+        ahead: int = AHEAD,
+    ) -> None:
+        self._tokens, self._length, self._ahead = tokens, sequence_tokens, ahead
+        self._parts = [
+            np.asarray(sequences[start : start + batch_sequences], dtype=np.int64)
+            for start in range(0, len(sequences), batch_sequences)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._ahead < 1 or len(self) == 1:
+            yield from map(self._batch, self._parts)
+            return
+        parts, waiting = iter(self._parts), deque[Future[Batch]]()
+        with ThreadPoolExecutor(1, "batches") as reader:
+            try:
+                for part in parts:
+                    waiting.append(reader.submit(self._batch, part))
+                    if len(waiting) > self._ahead:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                reader.shutdown(wait=False, cancel_futures=True)
+
+    def _batch(self, sequences: np.ndarray) -> Batch:
+        """Both tensors are views of one copy."""
+        rows = torch.from_numpy(self._tokens.rows(sequences * self._length, self._length + 1))
+        return rows[:, :-1], rows[:, 1:]
+
+
+@lru_cache(maxsize=16)
 def stride(num_sequences: int) -> int:
     """The step from one position's sequence to the next one's: the number nearest to n times
     0.618... that has no factor in common with n (of two equally near, the larger)."""
@@ -47,35 +95,12 @@ def sequences_of_block(block: int, block_sequences: int, num_sequences: int) -> 
 
 def batches_of_block(
     corpus: Corpus, block: int, block_sequences: int, batch_sequences: int
-) -> Iterator[Batch]:
+) -> Batches:
     """The batches of one block on the CPU; the last may be short. Raises DataInvalid."""
     sequences = sequences_of_block(block, block_sequences, corpus.num_sequences)
-    windows = windows_of(corpus.training, corpus.sequence_tokens)
-    for start in range(0, len(sequences), batch_sequences):
-        yield _batch(windows, sequences[start : start + batch_sequences])
+    return Batches(corpus.training, corpus.sequence_tokens, sequences, batch_sequences)
 
 
-def heldout_batches(corpus: Corpus, num_sequences: int, batch_sequences: int) -> Iterator[Batch]:
+def heldout_batches(corpus: Corpus, num_sequences: int, batch_sequences: int) -> Batches:
     """The first held-out sequences in file order, on the CPU."""
-    windows = windows_of(corpus.heldout, corpus.sequence_tokens)
-    for start in range(0, num_sequences, batch_sequences):
-        yield _batch(windows, list(range(start, min(start + batch_sequences, num_sequences))))
-
-
-def windows_of(tokens: Tokens, sequence_tokens: int) -> Tokens:
-    """A view of a token file as [num_sequences, L + 1]: each row's inputs and the token after
-    them, which is also the first of the next row. Nothing is copied or read."""
-    num_sequences = (len(tokens) - 1) // sequence_tokens
-    step = tokens.itemsize
-    return np.lib.stride_tricks.as_strided(
-        tokens,
-        shape=(num_sequences, sequence_tokens + 1),
-        strides=(sequence_tokens * step, step),
-        writeable=False,
-    )
-
-
-def _batch(windows: Tokens, sequences: list[int]) -> Batch:
-    """Rows as int64, which embeddings and losses take: the one copy; both tensors are its views."""
-    rows = torch.from_numpy(windows[sequences].astype(np.int64))
-    return rows[:, :-1], rows[:, 1:]
+    return Batches(corpus.heldout, corpus.sequence_tokens, range(num_sequences), batch_sequences)

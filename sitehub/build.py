@@ -1,43 +1,65 @@
-"""Builds a data directory from sources of text, the same bytes wherever it is done.
+"""Builds a data directory from sources of text, the same bytes wherever and however it is done.
 
-The manifest is removed first and written last, and every file replaces its predecessor as a whole:
-a build that is killed leaves a directory that says it holds no data, never half of one.
+The sources are cut into units, by their sizes alone. Any number of processes pack units into part
+files; these are joined in the units' order. Each step is recorded once it is on disk, so a build
+that is killed goes on where it was. The manifest is removed first and written last, and every file
+appears as a whole: a directory says that it holds data only when it holds all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
+from eventlog.locks import exclusive
+from sitehub import pretrained
 from sitehub import tokenizer as bpe
-from sitehub.corpus import HELDOUT, TOKENIZER, TRAINING, Corpus
-from sitehub.manifest import FILE_NAME, Manifest, Settings, SourceEntry, Split, TokenizerEntry
-from sitehub.sources import DataInvalid, Document, Source, SourceDigest, documents, text_of
-from sitehub.tokenfiles import DType, TokenWriter, dtype_for, write_file
+from sitehub.composing import compose
+from sitehub.corpus import TOKENIZER, Corpus
+from sitehub.documents import Choice, DataInvalid, Tally
+from sitehub.joining import join
+from sitehub.journal import FOLDER, Journal
+from sitehub.manifest import FILE_NAME, TokenFile, TokenizerEntry
+from sitehub.packers import cores, packed
+from sitehub.packing import SPLITS, Packed, Setup, taken
+from sitehub.progress import Progress, Step
+from sitehub.rowfiles import Unit
+from sitehub.sources import Source
+from sitehub.tokenfiles import dtype_for, write_file
 
-Progress = Callable[[str, int, int], None]  # (what is done, documents done, documents in all)
 MAX_VOCAB = 1 << 20  # larger than any in use; the library that trains one aborts on memory
-_BATCH_DOCUMENTS = 64  # encoded together; bounds memory
+TRAINING_BYTES = 256 << 20  # of text that a tokenizer is trained on, in equal parts of each source
+_UNITS = 256  # about so many, within these bounds, whose parts a file system bears
+_LEAST_UNIT_BYTES, _MOST_UNIT_BYTES = 1 << 20, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to build. tokenizer: a tokenizer.json to use; None trains one of `vocab_size` entries
-    on the training documents."""
+    """How to build. tokenizer: a tokenizer.json, a folder with one, or a name on the Hugging Face
+    hub; None trains one of `vocab_size` entries on the training documents. end_of_document: by
+    default <|endoftext|> if the tokenizer has it, else what it names as its end of a sequence.
+    processes: None takes as many as there are cores; their number changes nothing in the data."""
 
     sequence_tokens: int = 128
     vocab_size: int = 4096
     subset: int = 1
     heldout_every: int = 20
-    tokenizer: Path | None = None
-    end_of_document: str = bpe.END_OF_DOCUMENT
+    tokenizer: Path | str | None = None
+    end_of_document: str | None = None
+    processes: int | None = None
+    file_bytes: int = 1 << 31
 
     def check(self) -> None:
         """Raises DataInvalid."""
-        for name, least in (("sequence_tokens", 1), ("subset", 1), ("heldout_every", 2)):
+        bounds = {"sequence_tokens": 1, "subset": 1, "heldout_every": 2, "file_bytes": 4}
+        bounds |= {"vocab_size": bpe.MIN_VOCAB_SIZE} if self.tokenizer is None else {}
+        bounds |= {"processes": 1} if self.processes is not None else {}
+        for name, least in bounds.items():
             if getattr(self, name) < least:
                 raise DataInvalid(f"{name} = {getattr(self, name)}: give {least} or more")
         if self.vocab_size > MAX_VOCAB:
@@ -50,133 +72,202 @@ def build(
     options: Options = Options(),
     progress: Progress | None = None,
 ) -> Corpus:
-    """Tokenize the sources into `directory` and open it. Raises DataInvalid, OSError."""
+    """Tokenize the sources into `directory` and open it; a build of the same that was killed there
+    is gone on with. Raises DataInvalid, LockHeld, OSError."""
     options.check()
+    _check_places(sources, directory)
+    units = _units(sources)
+    if not units:
+        raise DataInvalid(_too_few(sources, ()))
+    given = None
+    if options.tokenizer is not None:
+        given = pretrained.read(str(options.tokenizer), options.end_of_document)
+    (directory / FOLDER).mkdir(parents=True, exist_ok=True)
+    lock = exclusive(directory / FOLDER, "the data folder of a build")
+    try:
+        (directory / FILE_NAME).unlink(missing_ok=True)
+        _Build(sources, units, directory, options, given, progress or (lambda _: None)).run()
+        shutil.rmtree(directory / FOLDER)
+    finally:
+        lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)
+    return Corpus.open(directory)
+
+
+class _Build:
+    """One build, from its plan to its manifest."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        units: Sequence[Unit],
+        directory: Path,
+        options: Options,
+        given: pretrained.Given | None,
+        progress: Progress,
+    ) -> None:
+        self._sources, self._units, self._directory = sources, units, directory
+        self._options, self._report = options, progress
+        self._in_bytes = all(source.num_bytes() for source in sources)
+        self._journal = Journal(directory, _plan(units, options, given))
+        self._choice = Choice(options.subset, options.heldout_every, self._journal.forced())
+        data = given.data if given else self._trained()
+        tokenizer = bpe.read(data, TOKENIZER)
+        end = given.end_of_document if given else bpe.END_OF_DOCUMENT
+        self._entry = TokenizerEntry(
+            digest=bpe.digest(data),
+            vocab_size=bpe.vocabulary_size(tokenizer),
+            end_of_document=end,
+            end_of_document_id=bpe.end_of_document_id(tokenizer, end, str(options.tokenizer)),
+        )
+        self._dtype = dtype_for(self._entry.vocab_size)
+        self._setup = Setup(
+            self._journal.parts, data, self._entry.end_of_document_id, self._dtype, self._choice
+        )
+
+    def run(self) -> None:
+        """Pack, join, and say what is there."""
+        packed = self._packed()
+        training, heldout = (self._joined(packed, split) for split in (0, 1))
+        write_file(self._directory / TOKENIZER, self._setup.tokenizer)
+        manifest = compose(
+            self._sources,
+            packed,
+            self._entry,
+            self._options.sequence_tokens,
+            self._setup.choice,
+            (self._dtype, self._options.file_bytes),
+            (training, heldout),
+        )
+        kept = {file.name for file in (*training, *heldout)}
+        for name in SPLITS:  # of an earlier build
+            for path in self._directory.glob(f"{name}-*.bin"):
+                if path.name not in kept:
+                    path.unlink()
+        write_file(self._directory / FILE_NAME, manifest.to_bytes())
+
+    def _trained(self) -> bytes:
+        """The tokenizer.json of a tokenizer trained on the text."""
+        if (data := self._journal.tokenizer()) is None:
+            data = bpe.to_bytes(bpe.train(self._texts(), self._options.vocab_size))
+            self._journal.record_tokenizer(data)
+        return data
+
+    def _texts(self) -> Iterator[str]:
+        """Training documents, from each source's beginning on, up to its share of the bytes."""
+        share, total = TRAINING_BYTES // len(self._sources), sum(map(self._weight, self._units))
+        done, left = 0, [share] * len(self._sources)
+        for unit in self._units:
+            for document in taken(unit, self._choice, Tally()) if left[unit.source] > 0 else ():
+                if left[unit.source] > 0 and not self._choice.holds_out(document.digest):
+                    left[unit.source] -= document.num_bytes
+                    yield document.text
+            done += self._weight(unit)
+            self._report(Step("training the tokenizer", done, total))
+
+    def _packed(self) -> list[Packed]:
+        """Every unit, in order. Raises DataInvalid where there is too little."""
+        found = self._journal.packed(self._dtype)
+        self._pack([job for job in enumerate(self._units) if job[0] not in found], found)
+        if sum(map(_num_documents, found.values())) < 2:
+            raise DataInvalid(_too_few(self._sources, list(found.values())))
+        if self._setup.choice.forced is None and not _num_heldout(found):
+            forced = min(one.least for one in found.values() if one.least)
+            self._journal.record_forced(forced)
+            self._setup = replace(self._setup, choice=replace(self._choice, forced=forced))
+        if (forced := self._setup.choice.forced) is not None:
+            again = [
+                (number, self._units[number])
+                for number, one in sorted(found.items())
+                if one.least == forced and not one.parts[1].num_documents
+            ]
+            self._pack(again, found)
+        return [found[number] for number in sorted(found)]
+
+    def _pack(self, jobs: Sequence[tuple[int, Unit]], found: dict[int, Packed]) -> None:
+        """Pack units into `found`, each recorded as soon as it is done."""
+        total = sum(map(self._weight, self._units))
+        begun = total - sum(self._weight(unit) for _, unit in jobs)
+        began, num_tokens, done = time.monotonic(), 0, begun
+
+        def say() -> None:
+            elapsed = time.monotonic() - began
+            self._report(Step("writing tokens", done, total, begun, num_tokens, elapsed))
+
+        def on_tokens(more: int) -> None:
+            nonlocal num_tokens
+            num_tokens += more
+            say()
+
+        processes = self._options.processes or cores()
+        for one in packed(jobs, self._setup, processes, on_tokens):
+            self._journal.record_packed(one)
+            found[one.unit] = one
+            done += self._weight(self._units[one.unit])
+            say()
+
+    def _joined(self, packed: Sequence[Packed], split: int) -> tuple[TokenFile, ...]:
+        return join(
+            self._directory,
+            self._journal.parts,
+            packed,
+            split,
+            self._dtype,
+            self._options.file_bytes,
+            self._journal.files(split),
+            self._journal.record_file,
+        )
+
+    def _weight(self, unit: Unit) -> int:
+        return unit.weight if self._in_bytes else 1
+
+
+def _check_places(sources: Sequence[Source], directory: Path) -> None:
     for source in sources:
-        if source.folder.resolve() in (directory.resolve(), *directory.resolve().parents):
+        place = source.place
+        if place and place.resolve() in (directory.resolve(), *directory.resolve().parents):
             raise DataInvalid(
-                f"{directory} lies within {source.folder}, the text that it is built from, and "
+                f"{directory} lies within {place}, the text that it is built from, and "
                 "would be text of the next build; name another folder"
             )
     if directory.exists() and not directory.is_dir():
         raise DataInvalid(f"{directory} is no folder; name another one")
-    report = progress or (lambda what, done, total: None)
-    found = documents(sources, options.subset, options.heldout_every)
-    data, tokenizer = _tokenizer(found, options, report)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / FILE_NAME).unlink(missing_ok=True)
-    entry = TokenizerEntry(
-        digest=bpe.digest(data),
-        vocab_size=bpe.vocabulary_size(tokenizer),
-        end_of_document=options.end_of_document,
-        end_of_document_id=bpe.end_of_document_id(
-            tokenizer, options.end_of_document, str(options.tokenizer or TOKENIZER)
-        ),
+
+
+def _units(sources: Sequence[Source]) -> list[Unit]:
+    total = sum(source.num_bytes() for source in sources)
+    unit_bytes = min(max(total // _UNITS, _LEAST_UNIT_BYTES), _MOST_UNIT_BYTES)
+    return list(
+        chain.from_iterable(
+            source.units(number, unit_bytes) for number, source in enumerate(sources)
+        )
     )
-    write_file(directory / TOKENIZER, data)
-    manifest = _Packer(directory, tokenizer, entry, options, report).pack(sources, found)
-    write_file(directory / FILE_NAME, manifest.to_bytes())
-    return Corpus.open(directory)
 
 
-def _tokenizer(
-    found: Sequence[Document], options: Options, report: Progress
-) -> tuple[bytes, Tokenizer]:
-    """The tokenizer.json to store (a given one as it is) and the tokenizer it holds."""
-    if options.tokenizer is not None:
-        try:
-            data = options.tokenizer.read_bytes()
-        except OSError as error:
-            raise DataInvalid(f"{options.tokenizer}: cannot be read: {error.strerror}") from error
-        return data, bpe.read(data, str(options.tokenizer))
-    training = [document for document in found if not document.heldout]
-    texts = _texts(training, report)
-    data = bpe.to_bytes(bpe.train(texts, options.vocab_size))
-    return data, bpe.read(data, TOKENIZER)
+def _plan(units: Sequence[Unit], options: Options, given: pretrained.Given | None) -> str:
+    """The digest of all that the bytes depend on. sequence_tokens is not of it: tokens are the same
+    for every length."""
+    whole = hashlib.sha256(b"atoll build 1\n")
+    tokenizer = (bpe.digest(given.data), given.end_of_document) if given else options.vocab_size
+    of = (options.subset, options.heldout_every, options.file_bytes, tokenizer)
+    for part in (of, *units):
+        whole.update(repr(part).encode("utf-8", "surrogateescape") + b"\n")
+    return whole.hexdigest()
 
 
-def _texts(found: Sequence[Document], report: Progress) -> Iterator[str]:
-    for done, document in enumerate(found, 1):
-        yield text_of(document.read())
-        report("training the tokenizer", done, len(found))
+def _num_documents(one: Packed) -> int:
+    return sum(part.num_documents for part in one.parts)
 
 
-class _Packer:
-    """Documents into the two token files, counted and digested on the way."""
+def _num_heldout(found: dict[int, Packed]) -> int:
+    return sum(one.parts[1].num_documents for one in found.values())
 
-    def __init__(
-        self,
-        directory: Path,
-        tokenizer: Tokenizer,
-        entry: TokenizerEntry,
-        options: Options,
-        report: Progress,
-    ) -> None:
-        self._directory, self._tokenizer, self._entry = directory, tokenizer, entry
-        self._options, self._report = options, report
-        self._num_documents, self._num_bytes = [0, 0], [0, 0]  # training, held out
 
-    def pack(self, sources: Sequence[Source], found: Sequence[Document]) -> Manifest:
-        digests = [SourceDigest() for _ in sources]
-        dtype = dtype_for(self._entry.vocab_size)
-        with (
-            TokenWriter(self._directory / TRAINING, dtype) as training,
-            TokenWriter(self._directory / HELDOUT, dtype) as heldout,
-        ):
-            for start in range(0, len(found), _BATCH_DOCUMENTS):
-                batch = found[start : start + _BATCH_DOCUMENTS]
-                self._pack_batch(batch, digests, (training, heldout))
-                self._report("writing tokens", start + len(batch), len(found))
-        return Manifest(
-            sources=tuple(
-                SourceEntry(
-                    label=source.label,
-                    num_documents=digest.num_documents,
-                    num_bytes=digest.num_bytes,
-                    digest=digest.hex(),
-                )
-                for source, digest in zip(sources, digests, strict=True)
-            ),
-            settings=Settings(
-                sequence_tokens=self._options.sequence_tokens,
-                subset=self._options.subset,
-                heldout_every=self._options.heldout_every,
-            ),
-            tokenizer=self._entry,
-            training=self._split(0, "training", training, dtype),
-            heldout=self._split(1, "held-out", heldout, dtype),
-        )
-
-    def _pack_batch(
-        self,
-        batch: Sequence[Document],
-        digests: Sequence[SourceDigest],
-        writers: tuple[TokenWriter, TokenWriter],
-    ) -> None:
-        contents = [document.read() for document in batch]
-        texts = [text_of(content) for content in contents]
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        for document, content, text, encoding in zip(
-            batch, contents, texts, encodings, strict=True
-        ):
-            digests[document.source].add(document.path, content)
-            self._num_documents[document.heldout] += 1
-            self._num_bytes[document.heldout] += len(text.encode())
-            writers[document.heldout].append([*encoding.ids, self._entry.end_of_document_id])
-
-    def _split(self, index: int, name: str, writer: TokenWriter, dtype: DType) -> Split:
-        length = self._options.sequence_tokens
-        num_sequences = (writer.num_tokens - 1) // length
-        if num_sequences < 1:
-            raise DataInvalid(
-                f"the {name} documents have {writer.num_tokens} tokens, fewer than one sequence "
-                f"of {length} and the token after it; give more text or a shorter sequence"
-            )
-        return Split(
-            num_documents=self._num_documents[index],
-            num_bytes=self._num_bytes[index],
-            num_tokens=writer.num_tokens,
-            num_sequences=num_sequences,
-            dtype=dtype,
-            digest=writer.digest(),
-        )
+def _too_few(sources: Sequence[Source], found: Sequence[Packed]) -> str:
+    num = sum(map(_num_documents, found))
+    odd: Tally = sum((one.odd for one in found), Tally())
+    left_out = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
+    where = ", ".join(str(source.place or source.label.get("name")) for source in sources)
+    return f"{where}: {num} documents; at least two are needed, one of them to hold out" + (
+        f" (odd ones: {left_out})" if left_out else ""
+    )

@@ -1,12 +1,12 @@
 """A data directory as a run uses it: checked when it is opened, then read through memory maps.
 
-    manifest.json     what is here and how it was made, with the digest a run is bound to
-    tokenizer.json    text to tokens and back
-    training.bin      tokens of the training documents, each document ended by one token
-    heldout.bin       the same of the held-out documents
+    manifest.json         what is here and how it was made, with the digest a run is bound to
+    tokenizer.json        text to tokens and back
+    training-00000.bin…   tokens of the training documents, each document ended by one token
+    heldout-00000.bin…    the same of the held-out documents
 
-Sequence i of a token file trains L tokens: its inputs are tokens[i*L : i*L + L], its targets the
-same shifted by one. So a file of n tokens has (n - 1) // L sequences, and at most L - 1 tokens at
+Sequence i of a split's tokens trains L tokens: its inputs are tokens[i*L : i*L + L], its targets
+the same shifted by one. So a split of n tokens has (n - 1) // L sequences, and at most L - 1 tokens at
 its end train nothing.
 """
 
@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from sitehub import manifest as manifests
-from sitehub.manifest import Manifest, Split, first_difference
-from sitehub.sources import DataInvalid
-from sitehub.tokenfiles import DTYPES, Tokens, digest_file, open_tokens
+from sitehub.documents import DataInvalid
+from sitehub.manifest import Manifest, Split, TokenFile, first_difference
+from sitehub.tokenfiles import DTYPES, DType, TokenStream, digest_file, open_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 __all__ = ["Corpus", "DataInvalid", "first_difference", "unigram", "verify"]
 
-TRAINING, HELDOUT, TOKENIZER = "training.bin", "heldout.bin", "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """An opened data directory. Arrays are of unsigned integers, one dimension."""
+    """An opened data directory."""
 
     directory: Path
     manifest: Manifest
@@ -67,18 +67,23 @@ class Corpus:
         return self.manifest.training.num_sequences
 
     @cached_property
-    def training(self) -> Tokens:
-        return open_tokens(self.directory / TRAINING, self.manifest.training.dtype)
+    def training(self) -> TokenStream:
+        return self._stream(self.manifest.training)
 
     @cached_property
-    def heldout(self) -> Tokens:
-        return open_tokens(self.directory / HELDOUT, self.manifest.heldout.dtype)
+    def heldout(self) -> TokenStream:
+        return self._stream(self.manifest.heldout)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         from sitehub import tokenizer  # the hub opens a corpus too, and needs no tokenizer
 
         return tokenizer.load(self.directory / TOKENIZER)
+
+    def _stream(self, split: Split) -> TokenStream:
+        return TokenStream(
+            [open_tokens(self.directory / file.name, split.dtype) for file in split.files]
+        )
 
 
 def verify(directory: Path) -> list[str]:
@@ -95,7 +100,9 @@ def unigram(corpus: Corpus, max_tokens: int | None = None) -> float:
     """Held-out perplexity of the unigram model with add-one smoothing, p(t) = (count(t) + 1) /
     (N + V) from the N training tokens, over the targets that `evaluate` takes: what a model must
     beat clearly to have learned anything of order."""
-    counts = np.bincount(corpus.training, minlength=corpus.vocab_size).astype(np.float64)
+    counts = np.zeros(corpus.vocab_size)
+    for chunk in corpus.training.chunks():
+        counts += np.bincount(chunk, minlength=corpus.vocab_size)
     log_p = np.log((counts + 1.0) / (counts.sum() + len(counts)))
     targets = corpus.heldout[1 : 1 + num_heldout_targets(corpus, max_tokens)]
     return math.exp(-float(log_p[targets].mean()))
@@ -112,10 +119,12 @@ def num_heldout_targets(corpus: Corpus, max_tokens: int | None) -> int:
 
 def _size_problems(directory: Path, content: Manifest) -> list[str]:
     problems = []
-    for name, split in _splits(content):
-        path, expected = directory / name, split.num_tokens * DTYPES[split.dtype].itemsize
+    for file, dtype in _token_files(content):
+        path, expected = directory / file.name, file.num_tokens * DTYPES[dtype].itemsize
         if not path.is_file():
-            problems.append(f"{path}: is missing; build the data again")
+            problems.append(
+                f"{path}: is missing; copy it from another site or build the data again"
+            )
         elif (actual := path.stat().st_size) != expected:
             problems.append(f"{path}: has {actual} bytes, the manifest says {expected}")
     if not (directory / TOKENIZER).is_file():
@@ -125,17 +134,19 @@ def _size_problems(directory: Path, content: Manifest) -> list[str]:
 
 def _byte_problems(directory: Path, content: Manifest) -> list[str]:
     expected = {TOKENIZER: content.tokenizer.digest}
-    expected |= {name: split.digest for name, split in _splits(content)}
+    expected |= {file.name: file.digest for file, _ in _token_files(content)}
     problems = []
     for name, digest in expected.items():
         actual = digest_file(directory / name)
         if actual != digest:
             problems.append(
                 f"{directory / name}: its bytes have digest {actual[:16]}…, the manifest says "
-                f"{digest[:16]}…; the file has changed, build the data again"
+                f"{digest[:16]}…; the file has changed, copy it again or build the data again"
             )
     return problems
 
 
-def _splits(content: Manifest) -> tuple[tuple[str, Split], tuple[str, Split]]:
-    return (TRAINING, content.training), (HELDOUT, content.heldout)
+def _token_files(content: Manifest) -> list[tuple[TokenFile, DType]]:
+    return [
+        (file, split.dtype) for split in (content.training, content.heldout) for file in split.files
+    ]

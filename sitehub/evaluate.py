@@ -102,5 +102,5 @@ def sample(
 
 def _text_bytes(corpus: Corpus, num_tokens: int) -> int:
     """Bytes of the text of the evaluated targets: a character cut at either end counts whole."""
-    ids = [int(token) for token in corpus.heldout[1 : 1 + num_tokens]]
+    ids = corpus.heldout[1 : 1 + num_tokens].tolist()
     return max(1, len(corpus.tokenizer.decode(ids, skip_special_tokens=True).encode()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from sitehub.sources import DataInvalid
+from sitehub.documents import DataInvalid
 
 END_OF_DOCUMENT = "<|endoftext|>"
 MIN_VOCAB_SIZE = 257  # every byte, and the end of a document

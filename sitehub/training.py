@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
 from eventlog.config import Inner
-from sitehub.batches import Batch, batches_of_block
+from sitehub.batches import Batches, batches_of_block
 from sitehub.corpus import Corpus
 from sitehub.evaluate import token_losses
 from sitehub.schedule import learning_rate, step_progress
@@ -93,7 +93,7 @@ class InnerLoop:
     ) -> BlockResult:
         """Train one whole block, the learning rate by the run's progress from its first to its
         last step. `on_step` is called after each. Raises DataInvalid, before the first step."""
-        batches = list(self._batches(block))
+        batches = self._batches(block)  # each is read while the one before it is trained
         nats, tokens, seconds = 0.0, 0, 0.0
         self._model.train()
         for step, (inputs, targets) in enumerate(batches):
@@ -108,7 +108,7 @@ class InnerLoop:
             on_step(self.meter)
         return BlockResult(nats / tokens, len(batches), tokens, seconds)
 
-    def _batches(self, block: int) -> Iterable[Batch]:
+    def _batches(self, block: int) -> Batches:
         return batches_of_block(
             self._corpus, block, self._block_sequences, self._inner.batch_sequences
         )

@@ -23,8 +23,21 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("paths", nargs=-1, required=True, metavar="[FOLDER]... OUT", type=Path)
+@click.argument("paths", nargs=-1, required=True, metavar="[SOURCE]... OUT", type=Path)
 @click.option("--stdlib", is_flag=True, help="The running Python's standard library, as a source.")
+@click.option(
+    "--hub",
+    metavar="NAME",
+    help="A dataset of the Hugging Face hub as a source, streamed; such as allenai/c4.",
+)
+@click.option("--config", metavar="NAME", help="Of --hub: its configuration, such as en.")
+@click.option(
+    "--split", metavar="NAME", help="Of --hub (else train), or of a dataset saved with several."
+)
+@click.option("--revision", metavar="COMMIT", help="Of --hub: this commit and no later one.")
+@click.option(
+    "--field", default="text", show_default=True, help="The field of a row that is the document."
+)
 @click.option(
     "--suffix",
     "suffixes",
@@ -35,68 +48,82 @@ def data() -> None:
 @click.option("--vocab-size", default=4096, show_default=True, help="Entries of a new tokenizer.")
 @click.option(
     "--tokenizer",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Use this tokenizer.json instead of training one.",
+    metavar="NAME|PATH",
+    help="Use this one instead of training one: a tokenizer.json, a model's folder, or a name on "
+    "the Hugging Face hub, such as Qwen/Qwen3-0.6B.",
+)
+@click.option(
+    "--end-of-document",
+    metavar="TOKEN",
+    help="The token after each document; else <|endoftext|>, else the tokenizer's end of a "
+    "sequence.",
 )
 @click.option(
     "--sequence-tokens", default=128, show_default=True, help="Tokens that a sequence trains."
 )
 @click.option(
-    "--subset", default=1, show_default=True, metavar="N", help="Take every N-th file only."
+    "--subset", default=1, show_default=True, metavar="N", help="Take one document in N only."
+)
+@click.option(
+    "--heldout-every",
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Hold one document in N out, for evaluation.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="How many work; else as many as there are cores. The data are the same for any number.",
+)
+@click.option(
+    "--file-mib",
+    type=click.IntRange(min=1),
+    default=2048,
+    show_default=True,
+    help="A token file is at most so large.",
 )
 @json_option
-def build(
-    paths: tuple[Path, ...],
-    stdlib: bool,
-    suffixes: tuple[str, ...],
-    vocab_size: int,
-    tokenizer: Path | None,
-    sequence_tokens: int,
-    subset: int,
-    as_json: bool,
-) -> None:
+def build(paths: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Turn text into token files in OUT.
 
-    The text is every file below each FOLDER, in sorted order, or --stdlib, or both. Every 20th
-    file is held out for evaluation. A byte-level BPE is trained on the rest unless --tokenizer
-    names one. An OUT that holds data already is refused: runs may be bound to it.
+    A SOURCE is a file, a folder, or a dataset that save_to_disk wrote. Files named .jsonl, .json
+    or .ndjson (also .gz, .zst), .parquet and .arrow hold a document a row, any other is one
+    document. A byte-level BPE is trained on the text unless --tokenizer names one. A build that
+    was killed goes on when it is given again; an OUT that holds data already is refused: runs may
+    be bound to it.
     """
-    *folders, out = paths
-    if not folders and not stdlib:
-        raise click.UsageError("name a FOLDER of text before OUT, or give --stdlib")
+    from ops.building import options_of, sources_of
+    from sitehub.build import build
     from sitehub.manifest import FILE_NAME
 
+    *places, out = paths
+    sources = sources_of(places, given)
     if (out / FILE_NAME).exists():
         raise click.UsageError(
             f"{out} holds data already, and runs may be bound to it: name another folder for OUT, "
             "or remove that one first"
         )
-    from sitehub.build import Options, build
-    from sitehub.sources import folder, standard_library
-
-    sources = [standard_library()] if stdlib else []
-    sources += [folder(path, suffixes) for path in folders]
-    options = Options(
-        sequence_tokens=sequence_tokens, vocab_size=vocab_size, subset=subset, tokenizer=tokenizer
-    )
     with Meter() as meter:
-        corpus = build(sources, out, options, meter)
+        corpus = build(sources, out, options_of(given), meter.step)
     _show(out, corpus.manifest, as_json)
 
 
 @data.command()
 @click.argument("directory", type=_FOLDER)
-@click.argument("other", type=_FOLDER, required=False)
+@click.argument("other", type=click.Path(exists=True, path_type=Path), required=False)
 @json_option
 def verify(directory: Path, other: Path | None, as_json: bool) -> None:
     """Check every byte of DIRECTORY, and compare it with OTHER.
 
-    The bytes are held against the manifest, the two by their manifests. Exit code 1 where a file is
+    The bytes are held against the manifest, the two by their manifests. OTHER is a data directory,
+    whose bytes are checked too, or another site's manifest.json. Exit code 1 where a file is
     damaged or the two differ; the first difference is named.
     """
     from sitehub import corpus, manifest
 
-    problems = [line for path in (directory, other) if path for line in corpus.verify(path)]
+    whole = [path for path in (directory, other) if path and path.is_dir()]
+    problems = [line for path in whole for line in corpus.verify(path)]
     difference = None
     if other and not problems:
         difference = corpus.first_difference(manifest.read(directory), manifest.read(other))
@@ -124,3 +151,6 @@ def _show(out: Path, manifest: Any, as_json: bool) -> None:
             f"{split.num_sequences:,} sequences of {manifest.settings.sequence_tokens}"
         )
     click.echo(f"tokenizer: {manifest.tokenizer.vocab_size:,} entries")
+    odd = ", ".join(f"{count:,} {name}" for name, count in manifest.odd.items() if count)
+    if odd:
+        click.echo(f"odd documents: {odd}")

@@ -1,0 +1,60 @@
+"""What the options of `atoll data build` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sitehub.build import Options
+    from sitehub.sources import Source
+
+
+def sources_of(places: Sequence[Path], given: Mapping[str, Any]) -> list[Source]:
+    """The sources in the order in which they are told of, the standard library first and the hub's
+    last. Raises click.UsageError."""
+    from sitehub.hubdata import HubDataset
+    from sitehub.sources import standard_library
+
+    if not places and not given["stdlib"] and not given["hub"]:
+        raise click.UsageError("name a FOLDER of text before OUT, or give --stdlib or --hub")
+    for name in ("config", "revision"):
+        if given[name] and not given["hub"]:
+            raise click.UsageError(f"--{name} is of a dataset of the hub: give --hub too")
+    sources: list[Source] = [standard_library()] if given["stdlib"] else []
+    sources += [_local(place, given) for place in places]
+    if given["hub"]:
+        split = given["split"] or "train"
+        name, config, revision = given["hub"], given["config"], given["revision"]
+        sources.append(HubDataset(name, config, split, revision, given["field"]))
+    return sources
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """How to build."""
+    from sitehub.build import Options
+
+    return Options(
+        sequence_tokens=given["sequence_tokens"],
+        vocab_size=given["vocab_size"],
+        subset=given["subset"],
+        heldout_every=given["heldout_every"],
+        tokenizer=given["tokenizer"],
+        end_of_document=given["end_of_document"],
+        processes=given["processes"],
+        file_bytes=given["file_mib"] << 20,
+    )
+
+
+def _local(place: Path, given: Mapping[str, Any]) -> Source:
+    from sitehub.hubdata import SavedDataset, is_saved
+    from sitehub.sources import file, folder
+
+    if is_saved(place):
+        return SavedDataset(str(place), given["split"], given["field"])
+    if place.is_file():
+        return file(place, given["field"])
+    return folder(place, given["suffixes"], given["field"])
