@@ -6,8 +6,8 @@
     heldout-00000.bin…    the same of the held-out documents
 
 Sequence i of a split's tokens trains L tokens: its inputs are tokens[i*L : i*L + L], its targets
-the same shifted by one. So a split of n tokens has (n - 1) // L sequences, and at most L - 1 tokens at
-its end train nothing.
+the same shifted by one. So a split of n tokens has (n - 1) // L sequences, and at most L - 1 tokens
+at its end train nothing.
 """
 
 from __future__ import annotations

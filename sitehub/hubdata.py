@@ -1,8 +1,8 @@
 """Sources that the `datasets` library reads: the Hugging Face hub, streamed, and saved folders.
 
 A dataset of the hub is read shard by shard as it streams, nothing of it is stored: a unit of work
-is one of its files. Offline mode (HF_HUB_OFFLINE, HF_DATASETS_OFFLINE) is the library's own and holds
-for us: then what is cached here is read, or the name is refused.
+is one of its files. Offline mode (HF_HUB_OFFLINE, HF_DATASETS_OFFLINE) is the library's own and
+holds for us: then what is cached here is read, or the name is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Local sources of text: folders and single files, and the running Python's standard library.
 
 A source is an ordered list of documents. Their order depends on paths below the folder alone, so
-two machines that hold the same files see the same documents in the same order. A file's name says what
-it is (`rowfiles.kind_of`): JSON Lines, parquet and arrow hold a document a row, any other file is
-one document. Empty files are no documents, nor is anything hidden (a name that begins with a dot).
+two machines that hold the same files see the same documents in the same order. A file's name says
+what it is (`rowfiles.kind_of`): JSON Lines, parquet and arrow hold a document a row, any other file
+is one document. Empty files are no documents, nor is anything hidden (a name that begins with a
+dot).
 """
 
 from __future__ import annotations

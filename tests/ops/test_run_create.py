@@ -72,10 +72,10 @@ def test_what_is_wrong_with_model_or_data_begins_with_the_files_name(
 def test_damaged_data_are_those_of_the_file_or_of_the_option(
     config: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for file in ("manifest.json", "tokenizer.json", "heldout.bin", "training.bin"):
+    for file in ("manifest.json", "tokenizer.json", "heldout-00000.bin", "training-00000.bin"):
         (tmp_path / file).write_bytes((data / file).read_bytes())
-    (tmp_path / "training.bin").write_bytes(b"short")
+    (tmp_path / "training-00000.bin").write_bytes(b"short")
     by_key = refused(capsys, config, "--set", f"data.path={tmp_path}")
-    assert by_key.startswith(f"{config}: data.path: {tmp_path}/training.bin: ")
+    assert by_key.startswith(f"{config}: data.path: {tmp_path}/training-00000.bin: ")
     by_option = refused(capsys, config, "--data", str(tmp_path))
-    assert by_option.startswith(f"--data: {tmp_path}/training.bin: ")
+    assert by_option.startswith(f"--data: {tmp_path}/training-00000.bin: ")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sitehub.batches import (
+    Batches,
     batches_of_block,
     heldout_batches,
     sequences_of_block,
     stride,
-    windows_of,
 )
 from sitehub.corpus import Corpus
 from sitehub.sources import DataInvalid
+from sitehub.tokenfiles import TokenStream
 
 
 @given(st.integers(1, 3000), st.integers(1, 100))
@@ -78,7 +81,56 @@ def test_heldout_batches_are_the_file_in_order(corpus: Corpus) -> None:
     assert targets.tolist() == corpus.heldout[1 : 1 + 5 * 16].tolist()
 
 
-def test_windows_are_a_view_of_the_map(corpus: Corpus) -> None:
-    windows = windows_of(corpus.training, 16)
-    assert np.shares_memory(windows, corpus.training)
-    assert windows.shape == (corpus.num_sequences, 17)
+def stream(*lengths: int) -> TokenStream:
+    """Tokens 0, 1, 2, ... in files of so many."""
+    ends = np.cumsum(lengths)
+    return TokenStream(
+        [np.arange(end - n, end, dtype="<u2") for n, end in zip(lengths, ends, strict=True)]
+    )
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 60), st.integers(0, 60))
+def test_a_stream_reads_as_one_file_would(lengths: list[int], start: int, stop: int) -> None:
+    whole = list(range(sum(lengths)))
+    tokens = stream(*lengths)
+    assert len(tokens) == len(whole)
+    assert tokens[start:stop].tolist() == whole[start:stop]
+    assert [one for chunk in tokens.chunks() for one in chunk.tolist()] == whole
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 12), st.randoms())
+def test_rows_lie_in_one_file_or_across_several(lengths: list[int], width: int, random) -> None:
+    whole = list(range(sum(lengths)))
+    if width > len(whole):
+        width = len(whole)
+    starts = [random.randint(0, len(whole) - width) for _ in range(5)]
+    rows = stream(*lengths).rows(np.array(starts), width)
+    assert rows.dtype == np.int64
+    assert rows.tolist() == [whole[start : start + width] for start in starts]
+
+
+def test_a_run_within_a_file_is_a_view_of_the_map(corpus: Corpus) -> None:
+    assert np.shares_memory(corpus.training[5:900], corpus.training.files[0])
+
+
+def test_batches_are_ready_before_they_are_asked_for() -> None:
+    """With three of five asked for, the reader goes on to the last, and no further than it may."""
+    batches = Batches(stream(100), 4, range(20), 2, ahead=2)
+    read: list[int] = []
+    one = batches._batch
+    batches._batch = lambda part: (read.append(int(part[0])), one(part))[1]  # type: ignore[method-assign]
+    given = iter(batches)
+    next(given)
+    for _ in range(1000):
+        if len(read) == 3:
+            break
+        time.sleep(0.01)
+    assert read == [0, 2, 4]
+    assert [x[0, 0].item() for x, _ in given] == [8, 16, 24, 32, 40, 48, 56, 64, 72]
+
+
+def test_who_stops_in_the_middle_leaves_no_thread() -> None:
+    given = iter(Batches(stream(100), 4, range(20), 2))
+    next(given)
+    given.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,12 @@ from tokenizers import Tokenizer
 
 from sitehub.build import Options, build
 from sitehub.corpus import Corpus, first_difference, unigram, verify
-from sitehub.sources import DataInvalid, documents, folder, standard_library
+from sitehub.progress import Step
+from sitehub.sources import DataInvalid, folder, standard_library
+from sitehub.tokenfiles import TokenStream
 from tests.sitehub.support import write_text
 
-FILES = ("manifest.json", "tokenizer.json", "training.bin", "heldout.bin")
+FILES = ("manifest.json", "tokenizer.json", "training-00000.bin", "heldout-00000.bin")
 OPTIONS = Options(sequence_tokens=16, vocab_size=300)
 
 
@@ -41,58 +45,74 @@ def test_given_tokenizer_makes_the_data_that_training_it_made(
     assert again.manifest_digest == corpus.manifest_digest
 
 
-def test_every_20th_document_is_held_out_and_never_trained(text: Path) -> None:
-    found = documents([folder(text)], subset=1, heldout_every=20)
-    assert [document.path for document in found] == sorted(path.name for path in text.iterdir())
-    assert [number for number, document in enumerate(found) if document.heldout] == [19, 39]
+def words(digest: bytes) -> tuple[int, int]:
+    """The two numbers of a document that the split and the subset go by."""
+    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:16], "big")
 
 
-def test_subset_takes_every_kth_file(text: Path) -> None:
-    found = documents([folder(text)], subset=3, heldout_every=20)
-    names = sorted(path.name for path in text.iterdir())
-    assert [document.path for document in found] == names[0::3]
-    assert [document.heldout for document in found] == [False] * 13 + [True]
+def texts_of(tokens: TokenStream, tokenizer: Tokenizer) -> list[str]:
+    """The documents of a split, decoded."""
+    end = tokenizer.token_to_id("<|endoftext|>")
+    ids = tokens[:]
+    assert ids[-1] == end
+    return [
+        tokenizer.decode(part.tolist()[:-1])
+        for part in np.split(ids, np.flatnonzero(ids == end) + 1)
+    ][:-1]
+
+
+def test_the_split_goes_by_the_documents_own_digests(text: Path, tmp_path: Path) -> None:
+    options = replace(OPTIONS, heldout_every=4, subset=2)
+    built = build([folder(text)], tmp_path / "data", options)
+    expected: tuple[list[str], list[str]] = ([], [])
+    for path in sorted(text.iterdir()):
+        split, subset = words(hashlib.sha256(path.read_bytes()).digest())
+        if subset % 2 == 0:
+            expected[split % 4 == 0].append(path.read_text())
+    assert all(expected)
+    assert texts_of(built.training, built.tokenizer) == expected[0]
+    assert texts_of(built.heldout, built.tokenizer) == expected[1]
+    assert built.manifest.settings.forced is None
+
+
+def test_where_no_digest_says_so_the_smallest_one_is_held_out(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "text", num_files=5)
+    copies = [source / "again.txt", source / "z" / "last.txt"]
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in source.iterdir()}
+    least = min(digests)
+    copies[1].parent.mkdir()
+    for copy in copies:
+        shutil.copy(digests[least], copy)
+    built = build([folder(source)], tmp_path / "data", replace(OPTIONS, heldout_every=1 << 40))
+    assert built.manifest.settings.forced == least
+    assert texts_of(built.heldout, built.tokenizer) == [digests[least].read_text()] * 3
+    assert built.manifest.training.num_documents == 4
 
 
 def test_tokens_are_the_documents_each_ended_by_one_token(corpus: Corpus, text: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(corpus.directory / "tokenizer.json"))
-    end = tokenizer.token_to_id("<|endoftext|>")
-    paths = sorted(text.iterdir())
-    for tokens, chosen in (
-        (corpus.training, [path for i, path in enumerate(paths) if i % 20 != 19]),
-        (corpus.heldout, paths[19::20]),
-    ):
-        cuts = np.flatnonzero(tokens == end)
-        pieces = [part[part != end] for part in np.split(tokens, cuts)][: len(cuts)]
-        assert tokens[-1] == end
-        decoded = [tokenizer.decode(piece.tolist()) for piece in pieces]
-        assert decoded == [path.read_text() for path in chosen]
+    splits = [texts_of(of, corpus.tokenizer) for of in (corpus.training, corpus.heldout)]
+    for found in splits:
+        assert found == sorted(found, key=[*splits[0], *splits[1]].index)
+    assert sorted(splits[0] + splits[1]) == sorted(path.read_text() for path in text.iterdir())
 
 
 def test_manifest_counts_what_the_files_hold(corpus: Corpus, text: Path) -> None:
     manifest = corpus.manifest
-    sizes = [path.stat().st_size for path in sorted(text.iterdir())]
-    assert manifest.sources[0].num_documents == 40
-    assert manifest.sources[0].num_bytes == sum(sizes)
-    assert manifest.heldout.num_bytes == sizes[19] + sizes[39]
+    assert manifest.sources[0].num_documents == manifest.num_documents == 40
+    assert manifest.sources[0].num_bytes == sum(p.stat().st_size for p in text.iterdir())
+    heldout = texts_of(corpus.heldout, corpus.tokenizer)
+    assert manifest.heldout.num_bytes == sum(len(text.encode()) for text in heldout)
+    assert manifest.heldout.num_documents == len(heldout)
     assert manifest.training.num_tokens == len(corpus.training)
     assert corpus.num_sequences == (len(corpus.training) - 1) // 16
     assert corpus.training.dtype == np.uint16
-
-
-def test_undecodable_bytes_become_replacement_characters(tmp_path: Path) -> None:
-    source = write_text(tmp_path / "text", num_files=3)
-    (source / "text-000.txt").write_bytes(b"caf\xe9 \xff" + b" word" * 100)
-    corpus = build([folder(source)], tmp_path / "data", OPTIONS)
-    text = corpus.tokenizer.decode(corpus.training.tolist(), skip_special_tokens=True)
-    assert text.startswith("caf\ufffd \ufffd word")
 
 
 def test_name_of_the_end_token_in_a_text_is_text(tmp_path: Path) -> None:
     source = write_text(tmp_path / "text", num_files=3)
     (source / "text-000.txt").write_text("a <|endoftext|> b " * 30)
     corpus = build([folder(source)], tmp_path / "data", OPTIONS)
-    assert int((corpus.training == 0).sum()) == corpus.manifest.training.num_documents
+    assert int((corpus.training[:] == 0).sum()) == corpus.manifest.training.num_documents
 
 
 def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
@@ -106,7 +126,7 @@ def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
     large = build([folder(source)], tmp_path / "large", options)
     assert large.vocab_size == 70_001
     assert large.training.dtype == np.uint32
-    assert large.training.tolist() == small.training.tolist()
+    assert large.training[:].tolist() == small.training[:].tolist()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -139,8 +159,8 @@ def test_build_that_is_killed_leaves_no_data(corpus: Corpus, text: Path, tmp_pat
     target = tmp_path / "data"
     shutil.copytree(corpus.directory, target)
 
-    def die(what: str, done: int, total: int) -> None:
-        if what == "writing tokens":
+    def die(step: Step) -> None:
+        if step.what == "writing tokens":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -172,6 +192,8 @@ def test_first_difference_names_the_cause_before_its_effects(
         (Options(sequence_tokens=0), "sequence_tokens = 0"),
         (Options(subset=0), "subset = 0"),
         (Options(sequence_tokens=100_000, vocab_size=300), "fewer than one sequence"),
+        (Options(processes=0), "processes = 0"),
+        (Options(heldout_every=1), "heldout_every = 1: give 2 or more"),
         (Options(tokenizer=Path("/no/such/tokenizer.json")), "/no/such/tokenizer.json"),
     ],
 )
@@ -201,9 +223,9 @@ def test_standard_library_is_source_without_tests_or_packages_of_this_machine() 
 
 
 def test_unigram_perplexity_is_its_closed_form(corpus: Corpus) -> None:
-    counts = Counter(corpus.training.tolist())
+    counts = Counter(corpus.training[:].tolist())
     num_tokens, num_entries = len(corpus.training), corpus.vocab_size
-    targets = corpus.heldout.tolist()[1 : 1 + corpus.manifest.heldout.num_sequences * 16]
+    targets = corpus.heldout[:].tolist()[1 : 1 + corpus.manifest.heldout.num_sequences * 16]
     nats = [-math.log((counts[t] + 1) / (num_tokens + num_entries)) for t in targets]
     assert unigram(corpus) == pytest.approx(math.exp(sum(nats) / len(nats)))
     nats = nats[:32]

@@ -238,11 +238,11 @@ def test_unusable_model_is_said_before_it_ends(start_hub: StartHub) -> None:
 
 
 def test_changed_byte_in_the_data_is_refused(start_hub: StartHub, corpus: Corpus) -> None:
-    path: Path = corpus.directory / "heldout.bin"
+    path: Path = corpus.directory / "heldout-00000.bin"
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     try:
         message = start_hub().read()
     finally:
         path.write_bytes(whole)
-    assert message["say"] == "failed" and "heldout.bin" in message["error"]
+    assert message["say"] == "failed" and "heldout-00000.bin" in message["error"]
