@@ -21,8 +21,10 @@ BENCHES: dict[str, str] = {
     "churn": "ops.bench.churn",
     "codec": "ops.bench.codec",
     "codec-quality": "ops.bench.codec_quality",
+    "data": "ops.bench.data",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
+    "loader": "ops.bench.loader",
     "overhead": "ops.bench.overhead",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
@@ -58,8 +60,10 @@ def bench(
     churn     what a decision costs at 1,000 sites, beside its cost at 3
     codec     what encoding and decoding a model costs, beside a copy of it
     codec-quality  what few bits, and overlap, cost in held-out loss
+    data      what a build makes of the tokenizer's own rate, and the memory it takes
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
+    loader    how fast batches are prepared, beside what the smallest preset trains
     overhead  what share of the wall time an exchange costs at H inner steps a round
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase
