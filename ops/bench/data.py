@@ -1,8 +1,9 @@
 """`atoll bench data`: what a build makes of the tokenizer's own rate, and the memory it takes.
 
 The text is English (`ops.bench.english`), as JSON Lines; the tokenizer is trained on it once. Build
-and bare tokenizer take turns: the build reads, checks, digests, packs and joins, in as many processes
-as there are cores; the tokenizer encodes the same texts, which lie in memory, on as many threads.
+and bare tokenizer take turns: the build reads, checks, digests, packs and joins, in as many
+processes as there are cores; the tokenizer encodes the same texts, which lie in memory, on as many
+threads.
 """
 
 from __future__ import annotations

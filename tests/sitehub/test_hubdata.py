@@ -32,7 +32,7 @@ configs:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder laid out as allenai/c4 is: shards of compressed JSON Lines, described by its card."""
+    """A folder laid out as allenai/c4 is: shards of compressed JSON Lines, and a card."""
     root = tmp_path_factory.mktemp("hub") / "c4"
     (root / "en").mkdir(parents=True)
     (root / "README.md").write_text(CARD)
