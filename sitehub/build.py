@@ -265,7 +265,7 @@ def _num_heldout(found: dict[int, Packed]) -> int:
 
 def _too_few(sources: Sequence[Source], found: Sequence[Packed]) -> str:
     num = sum(map(_num_documents, found))
-    odd: Tally = sum((one.odd for one in found), Tally())
+    odd: Tally = sum((Tally(one.odd) for one in found), Tally())
     left_out = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
     where = ", ".join(str(source.place or source.label.get("name")) for source in sources)
     return f"{where}: {num} documents; at least two are needed, one of them to hold out" + (

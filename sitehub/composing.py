@@ -39,7 +39,7 @@ def compose(
             file_bytes=file_bytes,
         ),
         tokenizer=tokenizer,
-        odd={name: sum(one.odd[name] for one in packed) for name in ODDITIES},
+        odd={name: sum(one.odd.get(name, 0) for one in packed) for name in ODDITIES},
         training=_split(0, packed, files[0], dtype, sequence_tokens),
         heldout=_split(1, packed, files[1], dtype, sequence_tokens),
     )

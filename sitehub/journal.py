@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -85,8 +84,7 @@ class Journal:
 def _packed(data: bytes) -> Packed:
     content = json.loads(data)
     training, heldout = (Part(**part) for part in content.pop("parts"))
-    odd = Counter(content.pop("odd"))
-    return Packed(**content, odd=odd, parts=(training, heldout))
+    return Packed(**content, parts=(training, heldout))
 
 
 def _read(path: Path) -> bytes | None:

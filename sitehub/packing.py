@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -66,7 +65,7 @@ class Packed:
     source: int
     documents_digest: str = ""
     least: str | None = None
-    odd: Tally = field(default_factory=Counter)
+    odd: dict[str, int] = field(default_factory=dict)
     parts: tuple[Part, Part] = field(default_factory=lambda: (Part(), Part()))
 
 
@@ -85,13 +84,13 @@ def taken(unit: Unit, choice: Choice, tally: Tally) -> Iterator[Document]:
 
 def pack(unit: Unit, number: int, setup: Setup, tokenizer: Tokenizer, report: OnTokens) -> Packed:
     """Write the part files of a unit, whole or not at all. Raises DataInvalid, OSError."""
-    packed, whole = Packed(number, unit.source), hashlib.sha256()
+    packed, whole, tally = Packed(number, unit.source), hashlib.sha256(), Tally()
     with (
         FileWriter(part_file(setup.folder, number, 0)) as training,
         FileWriter(part_file(setup.folder, number, 1)) as heldout,
     ):
         encoder = _Encoder(setup, tokenizer, (training, heldout), packed.parts, report)
-        for document in taken(unit, setup.choice, packed.odd):
+        for document in taken(unit, setup.choice, tally):
             whole.update(document.digest)
             name, split = document.digest.hex(), setup.choice.holds_out(document.digest)
             packed.least = name if packed.least is None else min(name, packed.least)
@@ -99,7 +98,7 @@ def pack(unit: Unit, number: int, setup: Setup, tokenizer: Tokenizer, report: On
             packed.parts[split].num_bytes += document.num_bytes
             encoder.add(document.text, int(split))
         encoder.flush()
-    packed.documents_digest = whole.hexdigest()
+    packed.documents_digest, packed.odd = whole.hexdigest(), dict(tally)
     for part, writer in zip(packed.parts, (training, heldout), strict=True):
         part.digest = writer.digest()
     return packed

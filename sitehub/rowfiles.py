@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from sitehub.documents import MAX_CHARACTERS, MAX_LINE_BYTES, DataInvalid, Tally, decoded
 
@@ -170,8 +170,8 @@ def is_compressed(path: str) -> bool:
 def opened(path: str) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its name. Raises DataInvalid without zstandard."""
     if path.endswith(".gz"):
-        with gzip.open(path) as stream:
-            yield stream
+        with gzip.open(path) as unpacked:
+            yield cast(IO[bytes], unpacked)
     elif path.endswith(".zst"):
         unpacker = needed("zstandard", path).ZstdDecompressor()
         with open(path, "rb") as raw:

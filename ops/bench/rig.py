@@ -40,7 +40,7 @@ from sitehub import build, sources
 from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
 # every 32nd file of the standard library: enough for blocks, soon built
-OPTIONS = build.Options(subset=32)
+OPTIONS = build.Options(subset=20)
 PATIENCE_S = 120.0
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")

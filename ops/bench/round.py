@@ -189,7 +189,7 @@ async def _merge(rig: Rig, codec: str, deltas: list[dict[str, Any]], found: Foun
     return committed
 
 
-_OPTIONS = Options(8, vocab_size=512, subset=64)
+_OPTIONS = Options(8, vocab_size=512, subset=40)
 
 
 def _config(codec: str, name: str, num_sites: int) -> RunConfig:

@@ -161,7 +161,7 @@ def _last_line(text: str) -> str:
 
 async def _ours(codec: str, rounds: int, progress: Progress) -> list[float]:
     """Seconds of each round of a run whose deltas and updates have this codec."""
-    options = Options(SEQUENCE_TOKENS, vocab_size=512, subset=64)
+    options = Options(SEQUENCE_TOKENS, vocab_size=512, subset=40)
     async with rigged(_config(codec), options, THREADS) as rig:
         rig.coordinate("coordinator")
         for name in SITES:

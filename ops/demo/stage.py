@@ -38,7 +38,7 @@ from sitehub.model import build_model, load_into
 from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
 CONFIG = Path(__file__).parent.parent / "configs" / "demo.toml"
-SUBSET = 8  # every eighth file of the standard library: an epoch closes within the demo
+SUBSET, HELDOUT_EVERY = 7, 19  # of the library's files: an epoch closes within the demo
 LIMIT_S = 900.0
 PROMPT = "def __init__(self"
 
@@ -122,7 +122,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
 
 
 def _build(directory: Path) -> Corpus:
-    options = build.Options(subset=SUBSET)
+    options = build.Options(subset=SUBSET, heldout_every=HELDOUT_EVERY)
     return build.build([sources.standard_library()], directory, options, lambda *_: None)
 
 
