@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from eventlog.locks import exclusive
-from sitehub import pretrained
+from sitehub import given_tokenizer
 from sitehub import tokenizer as bpe
 from sitehub.composing import compose
 from sitehub.corpus import TOKENIZER, Corpus
@@ -81,7 +81,7 @@ def build(
         raise DataInvalid(_too_few(sources, ()))
     given = None
     if options.tokenizer is not None:
-        given = pretrained.read(str(options.tokenizer), options.end_of_document)
+        given = given_tokenizer.read(str(options.tokenizer), options.end_of_document)
     (directory / FOLDER).mkdir(parents=True, exist_ok=True)
     lock = exclusive(directory / FOLDER, "the data folder of a build")
     try:
@@ -103,7 +103,7 @@ class _Build:
         units: Sequence[Unit],
         directory: Path,
         options: Options,
-        given: pretrained.Given | None,
+        given: given_tokenizer.Given | None,
         progress: Progress,
     ) -> None:
         self._sources, self._units, self._directory = sources, units, directory
@@ -175,11 +175,11 @@ class _Build:
             forced = min(one.least for one in found.values() if one.least)
             self._journal.record_forced(forced)
             self._setup = replace(self._setup, choice=replace(self._choice, forced=forced))
-        if (forced := self._setup.choice.forced) is not None:
+        if (chosen := self._setup.choice.forced) is not None:
             again = [
                 (number, self._units[number])
                 for number, one in sorted(found.items())
-                if one.least == forced and not one.parts[1].num_documents
+                if one.least == chosen and not one.parts[1].num_documents
             ]
             self._pack(again, found)
         return [found[number] for number in sorted(found)]
@@ -244,7 +244,7 @@ def _units(sources: Sequence[Source]) -> list[Unit]:
     )
 
 
-def _plan(units: Sequence[Unit], options: Options, given: pretrained.Given | None) -> str:
+def _plan(units: Sequence[Unit], options: Options, given: given_tokenizer.Given | None) -> str:
     """The digest of all that the bytes depend on. sequence_tokens is not of it: tokens are the same
     for every length."""
     whole = hashlib.sha256(b"atoll build 1\n")

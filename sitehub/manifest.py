@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
@@ -19,7 +19,7 @@ from sitehub.tokenfiles import DType
 
 FILE_NAME = "manifest.json"
 _DIGEST_KEY = "manifest_digest"
-FORMAT = "atoll data 2"
+FORMAT: Final = "atoll data 2"
 _ORDER = ("format", "settings", "sources", "tokenizer", "odd", "training", "heldout")
 
 

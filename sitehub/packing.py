@@ -178,4 +178,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from sitehub import packing  # what is sent must be of that module, not of __main__
+
+    packing.main()

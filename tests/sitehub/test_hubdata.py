@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sitehub import pretrained
+from sitehub import given_tokenizer
 from sitehub.build import Options, build
 from sitehub.documents import documents
 from sitehub.hubdata import HubDataset, SavedDataset, is_saved
@@ -152,11 +152,11 @@ def test_a_tokenizer_is_given_as_a_file_a_folder_or_one_of_another_form(tmp_path
     other = data.replace(b"<|endoftext|>", b"</s>")
     (model / "tokenizer.json").write_bytes(other)
     with pytest.raises(DataInvalid, match=r"has no <\|endoftext\|> and names no end"):
-        pretrained.read(str(model))
-    assert pretrained.read(str(model), "</s>").end_of_document == "</s>"
+        given_tokenizer.read(str(model))
+    assert given_tokenizer.read(str(model), "</s>").end_of_document == "</s>"
     for token in ("</s>", {"content": "</s>", "lstrip": False}):
         (model / "tokenizer_config.json").write_text(json.dumps({"eos_token": token}))
-        assert pretrained.read(str(model)) == pretrained.Given(other, "</s>")
+        assert given_tokenizer.read(str(model)) == given_tokenizer.Given(other, "</s>")
 
 
 def test_a_tokenizer_that_is_not_there_is_said_in_one_line(
@@ -165,5 +165,5 @@ def test_a_tokenizer_that_is_not_there_is_said_in_one_line(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("/no/such/tokenizer.json", "nobody/has-this", "./missing"):
         with pytest.raises(DataInvalid) as caught:
-            pretrained.read(name)
+            given_tokenizer.read(name)
         assert name in str(caught.value) and len(str(caught.value).splitlines()) == 1
