@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.config import Inner
+from eventlog.inner import Inner
 from leases.progress import lr_share
 from sitehub.schedule import learning_rate, step_progress
 

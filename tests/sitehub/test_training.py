@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from eventlog.config import Inner
+from eventlog.inner import Inner
 from sitehub.batches import batches_of_block
 from sitehub.corpus import Corpus
 from sitehub.model import Parameters, build_model, parameters_of
