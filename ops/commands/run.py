@@ -48,9 +48,11 @@ def create(
 
     settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked
+    from ops.home import Home
 
     settings, model, corpus = checked(settings, config, data)
     event = asyncio.run(_create(broker, settings, model, corpus))
+    Home.find().note_data(settings.name, corpus.directory)
     shape = event.data
     if as_json:
         print_json(
