@@ -110,7 +110,7 @@ def test_checkpoint_without_some_of_its_weights_is_refused(tmp_path: Path) -> No
     smaller = tmp_path / "smaller"
     saved(LLAMA | {"num_hidden_layers": 1}, smaller)
     (smaller / "config.json").write_bytes((tmp_path / "config.json").read_bytes())
-    with pytest.raises(ModelInvalid, match="holds no model.layers.1"):
+    with pytest.raises(ModelInvalid, match=r"holds no model\.layers\.1"):
         starting_model({"checkpoint": str(smaller)}, 300, 0, 16)
 
 
