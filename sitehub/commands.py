@@ -13,6 +13,7 @@ from pathlib import Path
 from eventlog.errors import AtollError
 from eventlog.phases import BLOCKED
 from sitehub.beside import Beside, Rest
+from sitehub.layout import Between
 from sitehub.replica import Replica
 from sitehub.stall import Stall
 from sitehub.training import Meter
@@ -52,6 +53,10 @@ class Trainer:
             answer: Message | None = method(command)
             return answer
 
+    def end(self) -> None:
+        """Told to exit: the other ranks too."""
+        self._replica.loop.layout.order("exit")
+
     def settle(self, command: Message) -> None:
         """A delta is decided; after whatever is encoded now. May be called on any thread."""
 
@@ -90,11 +95,11 @@ class Trainer:
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_train(self, command: Message) -> Message:
-        with self.stall.of(BLOCKED):
-            self._beside.finish()
+        self._finish()
         loop = self._replica.loop
         progress = (command["progress_from"], command["progress_to"])
-        result = self._replica.train(command["block"], progress, self._report)
+        between = Between(self._beside.has_left, self._finish)
+        result = self._replica.train(command["block"], progress, self._report, between)
         return {
             "epoch": command["epoch"],
             "block": command["block"],
@@ -171,11 +176,13 @@ class Trainer:
     def _path(self, command: Message) -> Path:
         return self._directory / command["path"]
 
-    def _report(self, meter: Meter) -> None:
-        """After each step: fold in what is ready, and say how far training is, at most five times
-        a second."""
+    def _finish(self) -> None:
+        """Between two steps: fold in what is ready."""
         with self.stall.of(BLOCKED):
             self._beside.finish()
+
+    def _report(self, meter: Meter) -> None:
+        """After each step: say how far training is, at most five times a second."""
         now = time.monotonic()
         if now - self._reported < _PROGRESS_S:
             return

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,26 @@ def site() -> None:
     "--threads", default=1, show_default=True, metavar="N", help="Threads of the trainer."
 )
 @click.option(
+    "--ranks",
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes of the trainer on this machine, one an accelerator.",
+)
+@click.option(
+    "--sharding",
+    type=click.Choice(["ddp", "fsdp2"]),
+    default="ddp",
+    show_default=True,
+    help="Of many ranks: each has the whole model, or a part of every parameter.",
+)
+@click.option(
+    "--launcher",
+    metavar="COMMAND",
+    help="What starts the ranks in place of --ranks, such as a torchrun over several nodes; "
+    "docs/training.md has examples.",
+)
+@click.option(
     "--walltime", metavar="TIME", help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00."
 )
 @click.option(
@@ -50,6 +73,9 @@ def run_(
     name: str,
     data: Path,
     threads: int,
+    ranks: int,
+    sharding: str,
+    launcher: str | None,
     walltime: str | None,
     successor: bool,
     max_rate: float | None,
@@ -67,48 +93,59 @@ def run_(
     """
     from eventlog.log import NAME
     from sitehub.corpus import Corpus
+    from sitehub.spawn import Ranks
 
     if not NAME.match(name):
         raise click.UsageError(f"{name!r} is no site name: lower-case letters, digits, hyphens")
-    if threads < 1:
-        raise click.UsageError("--threads: at least 1")
+    if threads < 1 or ranks < 1:
+        raise click.UsageError(f"--{'threads' if threads < 1 else 'ranks'}: at least 1")
+    if launcher and ranks > 1:
+        raise click.UsageError("--launcher says itself how many ranks it starts: leave out --ranks")
+    how = Ranks(ranks, sharding, tuple(shlex.split(launcher or "")))
     walltime_s = None if walltime is None else seconds(walltime)
     Corpus.open(data, verify="full")
-    return asyncio.run(_run(run, name, data, threads, walltime_s, successor, max_rate, broker))
+    slot = Slot(name, data.absolute(), threads, how, walltime_s, successor, max_rate)
+    return asyncio.run(_run(run, slot, broker))
 
 
-async def _run(
-    run: str,
-    name: str,
-    data: Path,
-    threads: int,
-    walltime_s: float | None,
-    successor: bool,
-    max_rate: float | None,
-    broker: str | None,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One job's part in a run, as its options say."""
+
+    name: str
+    data: Path
+    threads: int
+    ranks: Any
+    walltime_s: float | None
+    successor: bool
+    max_rate: float | None
+
+
+async def _run(run: str, slot: Slot, broker: str | None) -> int:
     from eventlog.progress import SpokenBlobs
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
+    from sitehub.handover import Handover
     from sitehub.hub import Hub
 
     def tell(text: str) -> None:
-        say(f"{name}: {text}")
+        say(f"{slot.name}: {text}")
 
-    pace = pace_of(max_rate)
-    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (log, blobs, _):
+    walltime_s, pace = slot.walltime_s, pace_of(slot.max_rate)
+    async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (log, blobs, _):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
-            name,
-            Home.find().site(run, name),
-            data.absolute(),
-            num_threads=threads,
+            slot.name,
+            Home.find().site(run, slot.name),
+            slot.data,
+            num_threads=slot.threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
-            successor=successor,
-            max_rate=max_rate,
+            successor=slot.successor,
+            max_rate=slot.max_rate,
             say=tell,
+            trainers=partial(Handover, ranks=slot.ranks),
         )
         on_request(hub.ask_to_leave)
         return await hub.run()
