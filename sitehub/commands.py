@@ -12,9 +12,10 @@ from pathlib import Path
 
 from eventlog.errors import AtollError
 from eventlog.phases import BLOCKED
+from sitehub import checkpoint
 from sitehub.beside import Beside, Rest
 from sitehub.layout import Between
-from sitehub.replica import Replica
+from sitehub.replica import FileTrouble, Replica
 from sitehub.stall import Stall
 from sitehub.training import Meter
 from sitehub.wire import Message
@@ -160,6 +161,42 @@ class Trainer:
     def _do_discard(self, command: Message) -> Message:
         self._replica.discard()
         return {}
+
+    def _do_save(self, command: Message) -> None:
+        """Training goes on as soon as the inner state is copied; it is written beside it."""
+        loop, feedback = self._replica.loop, self._replica.feedback
+        begun, inner = time.perf_counter(), loop.optimizer.whole_state()
+        done = {"steps": loop.meter.steps, "tokens": loop.meter.tokens, "ranks": loop.layout.size}
+        copied = _since(begun)
+        self._say({"say": "saving"})
+
+        def write() -> None:
+            folder = Path(command["folder"])
+            try:
+                path = checkpoint.write(folder, inner, feedback, command["state"] | done)
+            except OSError as error:
+                raise FileTrouble(f"{folder}: cannot be written: {error.strerror}") from error
+            took = {"copied_s": copied, "seconds": _since(begun)}
+            self._say({"did": "save", "path": str(path), "steps": done["steps"], **took})
+
+        self._beside.start(self._said(command, write))
+
+    def _do_resume(self, command: Message) -> Message:
+        """Take up what the site's last life has left."""
+        loop, feedback = self._replica.loop, self._replica.feedback
+        path = Path(command["path"]) if command["path"] else None
+        try:
+            residual = path if command["saved"] else None
+            checkpoint.take_up(residual, command["own"], feedback)
+        except OSError as error:
+            raise FileTrouble(f"the residual cannot be taken up: {error}") from error
+        if path is not None and loop.keeps_state:
+            checkpoint.restore(path, loop.optimizer)
+        return {
+            "path": command["path"],
+            "pending": list(feedback.pending),
+            "notice": feedback.notice,
+        }
 
     def _do_evaluate(self, command: Message) -> Message:
         begun = time.perf_counter()

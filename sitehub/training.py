@@ -97,9 +97,14 @@ class InnerLoop:
             self.layout.order("reset")
         self.optimizer.reset()
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the inner optimizer goes on as it is from one version to the next."""
+        return self._inner.on_version == "keep"
+
     def on_version(self) -> None:
         """A version was folded in: its state is kept, or forgotten, as configured."""
-        if self._inner.on_version == "reset":
+        if not self.keeps_state:
             self.reset()
 
     def train_block(

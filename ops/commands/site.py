@@ -61,6 +61,20 @@ def site() -> None:
     "docs/training.md has examples.",
 )
 @click.option(
+    "--checkpoints",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where this site keeps its inner optimizer and residual for its next job, on whichever "
+    "machine that runs; by default in ATOLL_HOME.",
+)
+@click.option(
+    "--checkpoint-every",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="And once more when it leaves; `never` makes none.",
+)
+@click.option(
     "--walltime", metavar="TIME", help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00."
 )
 @click.option(
@@ -76,6 +90,8 @@ def run_(
     ranks: int,
     sharding: str,
     launcher: str | None,
+    checkpoints: Path | None,
+    checkpoint_every: str,
     walltime: str | None,
     successor: bool,
     max_rate: float | None,
@@ -104,7 +120,11 @@ def run_(
     how = Ranks(ranks, sharding, tuple(shlex.split(launcher or "")))
     walltime_s = None if walltime is None else seconds(walltime)
     Corpus.open(data, verify="full")
-    slot = Slot(name, data.absolute(), threads, how, walltime_s, successor, max_rate)
+    kept = None
+    if checkpoint_every != "never":
+        folder = checkpoints.absolute() / run / name if checkpoints else None
+        kept = (folder, seconds(checkpoint_every, "--checkpoint-every"))
+    slot = Slot(name, data.absolute(), threads, how, kept, walltime_s, successor, max_rate)
     return asyncio.run(_run(run, slot, broker))
 
 
@@ -116,6 +136,7 @@ class Slot:
     data: Path
     threads: int
     ranks: Any
+    checkpoints: tuple[Path | None, float] | None  # where, if not at home; every so many seconds
     walltime_s: float | None
     successor: bool
     max_rate: float | None
@@ -128,22 +149,28 @@ async def _run(run: str, slot: Slot, broker: str | None) -> int:
     from ops.signals import on_request
     from sitehub.handover import Handover
     from sitehub.hub import Hub
+    from sitehub.saved import Saving
 
     def tell(text: str) -> None:
         say(f"{slot.name}: {text}")
 
+    home = Home.find().site(run, slot.name)
+    saving = None
+    if slot.checkpoints is not None:
+        saving = Saving(slot.checkpoints[0] or home / "checkpoints", slot.checkpoints[1])
     walltime_s, pace = slot.walltime_s, pace_of(slot.max_rate)
     async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (log, blobs, _):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
             slot.name,
-            Home.find().site(run, slot.name),
+            home,
             slot.data,
             num_threads=slot.threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
             successor=slot.successor,
             max_rate=slot.max_rate,
+            saving=saving,
             say=tell,
             trainers=partial(Handover, ranks=slot.ranks),
         )
@@ -183,14 +210,15 @@ async def _request(run: str, broker: str | None, event: Any) -> int:
         return await request(log, event)
 
 
-def seconds(text: str) -> float:
-    """A walltime as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
-    click.UsageError, for none at all too."""
+def seconds(text: str, option: str = "--walltime") -> float:
+    """A duration as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
+    click.UsageError, which names the option, for none at all too."""
     found_s = _read(text)
     if found_s is None:
-        raise click.UsageError(f"--walltime {text}: write 90m, 4h, 02:30:00 or 1-12:00")
+        raise click.UsageError(f"{option} {text}: write 90m, 4h, 02:30:00 or 1-12:00")
     if not found_s:
-        raise click.UsageError(f"--walltime {text}: a job that ends now cannot take part")
+        why = "a job that ends now cannot take part" if option == "--walltime" else "write `never`"
+        raise click.UsageError(f"{option} {text}: {why}")
     return found_s
 
 
