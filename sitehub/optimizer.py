@@ -73,10 +73,12 @@ class InnerOptimizer:
     def restore(self, forms: dict[str, Form], values: dict[str, Tensor] | None = None) -> None:
         """Take up a `whole_state`, given at the first rank: every form at every rank. Raises
         StateUnfit, before anything is changed, where it is of another model or optimizer."""
-        for key in forms:
+        for key, (shape, _) in forms.items():
             name, _, what = key.rpartition("/")
             if name not in self._parameters or what not in self._whats(name):
                 raise StateUnfit(f"{key} is no state of this model's inner optimizer")
+            if shape not in ((), tuple(self._parameters[name].shape)):
+                raise StateUnfit(f"{key} has shape {shape}, which its parameter has not")
         if self._layout.is_first:
             self._layout.order("restore", forms)
         for key, form in forms.items():

@@ -87,11 +87,11 @@ def _all(folder: Path) -> list[Path]:
 def resume_of(view: View, site: str, folder: Path | None, here: Token | None) -> Resume:
     """What a site's new incarnation takes up. `here`: the one before it on this machine."""
     found = newest(folder) if folder is not None else None
-    own = not _delivered(view, site, "d.incarnation > ?", here[0] if here else 0)
+    own = not _delivered(view, site, "incarnation > ?", here[0] if here else 0)
     if found is None:
         return Resume(None, own, saved=False)
     path, state = found
-    since = _delivered(view, site, "d.seq > ?", state["known"])
+    since = _delivered(view, site, "seq > ?", state["known"])
     # what was on its way when it was saved is in it, and is settled as the log says
     saved = all(any(label.startswith(one) for label in state["pending"]) for one in since)
     return Resume(str(path), own, saved, state)
@@ -101,8 +101,8 @@ def _delivered(view: View, site: str, which: str, argument: int) -> list[str]:
     """Labels of the site's deltas that were not refused (see `sitehub.settling`), lease included as
     far as the log's row tells: those of a condition."""
     rows = view.ask(
-        "SELECT d.incarnation, d.first_epoch, d.first_block FROM deltas d JOIN incarnations i "
-        f"ON i.seq = d.incarnation WHERE i.site = ? AND d.state != 'refused' AND {which}",
+        "SELECT incarnation, first_epoch, first_block FROM deltas "
+        f"WHERE site = ? AND state NOT IN ('refused', 'void') AND {which}",
         site,
         argument,
     )
@@ -111,11 +111,7 @@ def _delivered(view: View, site: str, which: str, argument: int) -> list[str]:
 
 def known(view: View, site: str) -> int:
     """The sequence of the last delta that the log holds of a site; 0 without one."""
-    rows = view.ask(
-        "SELECT max(d.seq) FROM deltas d JOIN incarnations i ON i.seq = d.incarnation "
-        "WHERE i.site = ?",
-        site,
-    )
+    rows = view.ask("SELECT max(seq) FROM deltas WHERE site = ?", site)
     return int(rows[0][0] or 0)
 
 
