@@ -71,9 +71,9 @@ def test_one_step_and_its_delta(data: Corpus, tmp_path: Path, precision: str) ->
     expected = before - torch.tensor(0.7) * delta["model.norm.weight"].bfloat16().float()
     del delta
     state, digests = take_step(
-        OuterState.initial(initial),
+        OuterState.of_own(initial),
         [(tmp_path / "delta", 1.0)],
-        rule=Rule(0.7, 0.0),
+        rule=Rule.of(0.7, 0.0),
         codec="bf16",
         update_path=tmp_path / "update",
     )
