@@ -153,7 +153,7 @@ def test_muon_makes_matrices_orthogonal_and_leaves_tables_and_gains_to_adamw(
             # arXiv:2502.16982, eq. 4: 0.2 sqrt(max(A, B)) times a matrix of singular values that
             # five iterations bring near 1, but for those that were very near 0
             singular = torch.linalg.svdvals(step / (0.2 * max(value.shape) ** 0.5))
-            assert 0.65 < singular.median() and singular.max() < 1.3, name
+            assert singular.median() > 0.65 and singular.max() < 1.3, name
         else:  # AdamW's first step is the gradient's sign
             moved = step[step.abs() > 1e-6].abs()  # less where eps weighs beside a tiny one
             assert moved.max() < 1.001 and moved.median() > 0.999, name
