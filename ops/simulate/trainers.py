@@ -179,6 +179,9 @@ class SimHandover:
         self._stall.take()
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
 
+    async def _do_resume(self, replica: Rehearsal, command: Message) -> Message:
+        return {"path": None, "pending": [], "notice": ""}  # it has no moments and no residual
+
     async def _apply(self, replica: Rehearsal, command: Message) -> Callable[[], None]:
         version, took = command["version"], self._bench.exchange_s
         await self._takes(took)
