@@ -118,8 +118,7 @@ class SimHandover:
 
     def die(self) -> bool:
         """The trainer's process is killed; whether there was one."""
-        was_there = bool(self._cancelled())
-        if was_there:
+        if was_there := bool(self._cancelled()):
             self._on_gone("the trainer ended with exit code -9")
         return was_there
 
