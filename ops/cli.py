@@ -43,6 +43,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "eval_",
         "Measure held-out loss, perplexity and bits per byte of a version.",
     ),
+    "export": (
+        "ops.commands.export",
+        "export",
+        "Write a version as a Hugging Face directory.",
+    ),
     "audit": (
         "ops.commands.audit",
         "audit",

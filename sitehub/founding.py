@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eventlog.blobs import BlobStore
 from eventlog.codec import content_digest
@@ -11,7 +12,11 @@ from eventlog.events import DataShape, RunCreated
 from outer.arithmetic import self_test
 from outer.versions import digest, save_parameters
 from sitehub.corpus import Corpus
-from sitehub.model import build_model, num_parameters, parameters_of
+from sitehub.model import num_parameters, parameters_of
+from sitehub.pretrained import check_tokenizer, starting_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def data_shape(config: RunConfig, corpus: Corpus) -> DataShape:
@@ -24,16 +29,28 @@ def data_shape(config: RunConfig, corpus: Corpus) -> DataShape:
     )
 
 
-async def found(config: RunConfig, corpus: Corpus, blobs: BlobStore, folder: Path) -> RunCreated:
-    """Build the model from the configuration's seed, store its parameters, and say so in an event
-    that is still to be appended. Raises ModelInvalid, BlobUnavailable."""
-    model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+def start(config: RunConfig, corpus: Corpus) -> tuple[RunConfig, PreTrainedModel]:
+    """The configuration as the log will hold it, its `model` table written out, and the model with
+    the parameters that the run starts from. Raises ModelInvalid."""
+    check_tokenizer(config.model, corpus.tokenizer)
+    table, model = starting_model(
+        config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens
+    )
+    return config.model_copy(update={"model": table}), model
+
+
+async def found(
+    config: RunConfig, model: PreTrainedModel, corpus: Corpus, blobs: BlobStore, folder: Path
+) -> RunCreated:
+    """Store a model's parameters, from which a run starts, and say so in an event that is still to
+    be appended; both as `start` gives them. Raises BlobUnavailable."""
     parameters = parameters_of(model)
     path = folder / "initial-parameters"
     save_parameters(parameters, path)
     blob = await blobs.put(path)
     path.unlink()
     content = config.model_dump(mode="json", exclude_none=True)
+    content["model"] = config.model  # where null has a meaning
     content["data"].pop("path")  # where it lies on this machine is nobody's business
     arithmetic = self_test()
     return RunCreated(

@@ -47,10 +47,12 @@ def create(
     from ops.configure import load
 
     settings = load(config, overrides)  # before what takes seconds to import
-    from ops.founding import checked_corpus
+    from ops.founding import checked
+    from ops.home import Home
 
-    corpus = checked_corpus(settings, config, data)
-    event = asyncio.run(_create(broker, settings, corpus))
+    settings, model, corpus = checked(settings, config, data)
+    event = asyncio.run(_create(broker, settings, model, corpus))
+    Home.find().note_data(settings.name, corpus.directory)
     shape = event.data
     if as_json:
         print_json(
@@ -70,12 +72,12 @@ def create(
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
 
 
-async def _create(broker: str | None, settings: Any, corpus: Any) -> Any:
+async def _create(broker: str | None, settings: Any, model: Any, corpus: Any) -> Any:
     from ops import founding
     from ops.connect import connected
 
     async with await connected(broker, "operator") as connection:
-        return await founding.create(connection, settings, corpus)
+        return await founding.create(connection, settings, model, corpus)
 
 
 @run.command("list")
