@@ -168,6 +168,40 @@ class Snapshots(Section):
     retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
 
 
+class Evaluation(Section):
+    """How good versions are on held-out text, measured within the run (docs/steering.md)."""
+
+    every_rounds: Annotated[int, Field(ge=0)] = 0  # each so many versions, by a live site; 0: never
+    max_tokens: Positive = 65_536  # of held-out text, in whole sequences, from its start
+    # how long an evaluation may take before the trainer is taken to hang (R10)
+    most_s: Annotated[float, Field(gt=0, le=7200)] = 600.0
+
+
+class Divergence(Section):
+    """When a run pauses by itself because it has come apart (docs/steering.md)."""
+
+    action: Literal["pause", "none"] = "pause"
+    window: Annotated[int, Field(ge=4, le=1000)] = 16  # versions that make up what is usual
+    patience: Annotated[int, Field(ge=1, le=100)] = 3  # versions in a row that are above it
+    nats: PositiveFloat = 0.5  # by at least so much,
+    deviations: PositiveFloat = 8.0  # and by so many robust standard deviations of the window
+
+
+class Baseline(Section):
+    """The same model trained centralised, for comparison (`atoll baseline`). What is not given is
+    derived: the batch is a site's, and the rate goes with the root of the batch."""
+
+    batch_sequences: Positive | None = None  # has to divide data.block_sequences
+    lr: PositiveFloat | None = None
+
+
+class Start(Section):
+    """Where a forked run begins."""
+
+    # of the schedules, that its parent had behind it: they go on from there
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
 class RunConfig(Section):
     """The whole configuration of a run. Raises pydantic.ValidationError."""
 
@@ -186,6 +220,10 @@ class RunConfig(Section):
     rounds: Rounds = Rounds()
     limits: Limits = Limits()
     snapshots: Snapshots = Snapshots()
+    evaluation: Evaluation = Evaluation()
+    divergence: Divergence = Divergence()
+    baseline: Baseline = Baseline()
+    start: Start = Start()
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
@@ -199,6 +237,11 @@ class RunConfig(Section):
                 f"inner.steps = {self.inner.steps} is {self.blocks_per_round} blocks a round, at "
                 f"most are {MAX_BLOCKS_PER_ROUND}; make blocks larger or rounds shorter"
             )
+        if block % (self.baseline.batch_sequences or batch):
+            raise ValueError(
+                f"baseline.batch_sequences = {self.baseline.batch_sequences} does not divide "
+                f"data.block_sequences = {block}"
+            )
         if "model_type" not in self.model:
             raise ValueError('model.model_type is missing (for example "qwen3")')
         Timing.of(self.lease_s)
@@ -207,8 +250,10 @@ class RunConfig(Section):
     @classmethod
     def recorded(cls, content: Any) -> RunConfig:
         """The configuration that a log holds. What can be carried out stays valid there, though a
-        new run would be refused for it: a rule that came later rewrites no history. Raises
-        pydantic.ValidationError."""
+        new run would be refused for it: a rule that came later rewrites no history, and pauses
+        none. Raises pydantic.ValidationError."""
+        if isinstance(content, dict) and "divergence" not in content:
+            content = {**content, "divergence": {"action": "none"}}
         return cls.model_validate(content, context=_FROM_A_LOG)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from leases.evaluators import Evaluated
 from leases.overhead import SiteTotal
 
 
@@ -101,6 +102,7 @@ class Findings:
     shares: list[Share]
     departures: list[Departure]
     overheads: list[SiteTotal]
+    evaluations: list[Evaluated]
     log_digest: str
     model_digest: str | None
 
@@ -129,6 +131,7 @@ class Findings:
         """The documented object (docs/reference.md)."""
         whole = asdict(self)
         del whole["shares"], whole["departures"], whole["overheads"]
+        whole["evaluations"] = [one._asdict() for one in self.evaluations]
         return {
             "run": whole.pop("run"),
             "ok": self.ok,

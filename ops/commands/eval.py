@@ -81,11 +81,12 @@ async def _evaluate(
     broker: str | None,
 ) -> dict[str, Any]:
     from eventlog.events import EvaluationCompleted
+    from leases.retention import first_left
     from leases.view import View
     from ops.connect import opened
     from ops.folded import RequestVoid, folded, request
     from ops.home import Home
-    from outer.recover import first_left, parameters_at
+    from outer.recover import parameters_at
     from sitehub.corpus import unigram
     from sitehub.evaluate import evaluate, sample
     from sitehub.model import build_model, load_into

@@ -13,7 +13,7 @@ from leases.audit import Audit
 from ops.auditing import deep_run
 from outer import codecs, verify
 from outer.arithmetic import ArithmeticDiffers, self_test
-from outer.recover import first_left
+from leases.retention import first_left
 from outer.verify import Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop
