@@ -11,24 +11,17 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from eventlog.events import Name, Positive
+from eventlog.inner import Inner
+from eventlog.section import FROM_A_LOG, PositiveFloat, Seconds, Section, Share
+from eventlog.steering import Baseline, Divergence, Evaluation, Start
 
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, le=1e9)]  # a generation: it can be counted in ticks
-Share = Annotated[float, Field(ge=0, le=1)]
 CodecName = Literal["fp32", "bf16", "int8", "4-bit", "top-k"]
 
 MIN_OUTLIER_FACTOR = 2.0
 MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one go
-_FROM_A_LOG = "from a log"
-
-
-class Section(BaseModel):
-    """A table of the configuration. Unknown keys are errors: a typo must not train for a week."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Target(Section):
@@ -50,21 +43,6 @@ class Data(Section):
 
     path: str = ""  # token files of `atoll data build`, where `run create` finds them
     block_sequences: Positive = 64  # sequences of one block, the unit of leasing
-
-
-class Inner(Section):
-    """What a site does between two outer steps (DiLoCo's inner loop)."""
-
-    steps: Positive = 100  # H: inner optimizer steps per round of the fastest site
-    batch_sequences: Positive = 16  # sequences per inner step
-    lr: PositiveFloat = 1e-3  # peak learning rate of AdamW
-    warmup: Share = 0.02  # share of the run's progress over which the rate rises from 0
-    final_lr: Share = 0.1  # share of the peak that the cosine ends at
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    eps: PositiveFloat = 1e-8
-    clip_norm: PositiveFloat = 1.0  # of the gradient, L2
 
 
 class Outer(Section):
@@ -110,7 +88,7 @@ class Outer(Section):
                 f'schedule = "{self.schedule}" with final_lr = {self.final_lr:g}: "linear" and '
                 '"cosine" need a final_lr below 1, "constant" has none'
             )
-        if self.schedule != "constant" and self.warmup == 1 and info.context != _FROM_A_LOG:
+        if self.schedule != "constant" and self.warmup == 1 and info.context != FROM_A_LOG:
             raise ValueError(
                 f'warmup = 1 with schedule = "{self.schedule}": a rate that rises until the end '
                 'never falls; give a shorter warmup, or schedule = "constant" without final_lr'
@@ -127,7 +105,7 @@ class Rounds(Section):
 
     @model_validator(mode="after")
     def _agree(self, info: ValidationInfo) -> Rounds:
-        if self.grace_s > self.deadline_s and info.context != _FROM_A_LOG:
+        if self.grace_s > self.deadline_s and info.context != FROM_A_LOG:
             default = "" if "grace_s" in self.model_fields_set else " (its default)"
             raise ValueError(
                 f"grace_s = {self.grace_s:g}{default} is longer than deadline_s = "
@@ -168,40 +146,6 @@ class Snapshots(Section):
     retention: Literal["all", "recovery"] = "recovery"  # which deltas and updates are kept
 
 
-class Evaluation(Section):
-    """How good versions are on held-out text, measured within the run (docs/steering.md)."""
-
-    every_rounds: Annotated[int, Field(ge=0)] = 0  # each so many versions, by a live site; 0: never
-    max_tokens: Positive = 65_536  # of held-out text, in whole sequences, from its start
-    # how long an evaluation may take before the trainer is taken to hang (R10)
-    most_s: Annotated[float, Field(gt=0, le=7200)] = 600.0
-
-
-class Divergence(Section):
-    """When a run pauses by itself because it has come apart (docs/steering.md)."""
-
-    action: Literal["pause", "none"] = "pause"
-    window: Annotated[int, Field(ge=4, le=1000)] = 16  # versions that make up what is usual
-    patience: Annotated[int, Field(ge=1, le=100)] = 3  # versions in a row that are above it
-    nats: PositiveFloat = 0.5  # by at least so much,
-    deviations: PositiveFloat = 8.0  # and by so many robust standard deviations of the window
-
-
-class Baseline(Section):
-    """The same model trained centralised, for comparison (`atoll baseline`). What is not given is
-    derived: the batch is a site's, and the rate goes with the root of the batch."""
-
-    batch_sequences: Positive | None = None  # has to divide data.block_sequences
-    lr: PositiveFloat | None = None
-
-
-class Start(Section):
-    """Where a forked run begins."""
-
-    # of the schedules, that its parent had behind it: they go on from there
-    share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-
-
 class RunConfig(Section):
     """The whole configuration of a run. Raises pydantic.ValidationError."""
 
@@ -214,7 +158,9 @@ class RunConfig(Section):
     blobs: Annotated[str, Field(pattern=r"^(broker|s3://[^/\s@?#]+(/[^\s@?#]+)?)$")] = "broker"
     target: Target
     data: Data
-    model: dict[str, Any]  # a transformers configuration: model_type and its fields
+    # a transformers configuration: model_type and its fields; or, for `run create` to write out as
+    # such, "path" (of a config.json, other keys change it) or "checkpoint" (with its weights)
+    model: dict[str, Any]
     inner: Inner = Inner()
     outer: Outer = Outer()
     rounds: Rounds = Rounds()
@@ -242,8 +188,10 @@ class RunConfig(Section):
                 f"baseline.batch_sequences = {self.baseline.batch_sequences} does not divide "
                 f"data.block_sequences = {block}"
             )
-        if "model_type" not in self.model:
-            raise ValueError('model.model_type is missing (for example "qwen3")')
+        if not self.model.keys() & {"model_type", "path", "checkpoint"}:
+            raise ValueError(
+                'model.model_type is missing (for example "qwen3"), or path, or checkpoint'
+            )
         Timing.of(self.lease_s)
         return self
 
@@ -254,7 +202,7 @@ class RunConfig(Section):
         none. Raises pydantic.ValidationError."""
         if isinstance(content, dict) and "divergence" not in content:
             content = {**content, "divergence": {"action": "none"}}
-        return cls.model_validate(content, context=_FROM_A_LOG)
+        return cls.model_validate(content, context=FROM_A_LOG)
 
     @property
     def steps_per_block(self) -> int:

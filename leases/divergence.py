@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from eventlog.config import Divergence
 from eventlog.events import Event, RunPaused, shortened
+from eventlog.steering import Divergence
 from leases.view import View
 
 _NORMAL = 1.4826

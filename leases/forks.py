@@ -22,18 +22,23 @@ def fork_options(view: View, found: Diverged) -> str:
     return f"--version {version} --set inner.lr={view.config().inner.lr / 2:g}"
 
 
-def child_settings(view: View, run: str, version: int) -> dict[str, object]:
-    """What a fork at a version has otherwise than its parent: as dotted keys of the configuration.
+def child_settings(
+    view: View, run: str, version: int, *, target: bool = True
+) -> dict[str, object]:
+    """What a fork at a version has otherwise than its parent, as tables of the configuration.
 
     Its target is what is left of the parent's, and its schedules go on from where the parent stood.
     It draws the order of its epochs anew (`seed`): so it does not meet the same blocks in the same
     order again, as one wants behind a spike (PaLM, arXiv:2204.02311, section 5.1), while two forks
-    of one version do, and can be compared. Raises ValueError where nothing is left to train.
+    of one version do, and can be compared. Raises ValueError where nothing is left to train;
+    without `target` its schedules begin anew, for a target that is given.
     """
     config, index = view.config(), view.index()
     row = view.version(version)
     merged = row.merged_tokens if row else 0
     aim = goal(config, index)
+    if not target:
+        return {"seed": _seed(config, run, version), "start": {"share": 0.0}}
     left = (aim.rounds or 0) - version if aim.rounds is not None else (aim.tokens or 0) - merged
     if left <= 0:
         raise ValueError("its parent's target is reached: give one, such as --set target.tokens=N")

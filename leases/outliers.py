@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_high, median_low
 
-from leases.progress import lr_share, share_done
+from leases.progress import inner_share, share_done
 from leases.rows import Delta
 from leases.view import View
 
@@ -134,5 +134,5 @@ def _sized(view: View, delta: Delta, norm: float) -> _Sized:
     merged = base.merged_tokens if base else 0
     index, middle = view.index(), delta.tokens // 2
     progress = share_done(config, index, delta.base_version, merged, middle)
-    share = lr_share(progress, config.inner.warmup, config.inner.final_lr)
+    share = inner_share(progress, config.inner)
     return _Sized(norm, delta.tokens * share)

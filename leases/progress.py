@@ -10,6 +10,7 @@ from functools import lru_cache
 from eventlog.codec import unpack
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
+from eventlog.inner import Inner
 from leases.blocks import BlockIndex
 
 
@@ -96,3 +97,16 @@ def lr_share(progress: float, warmup: float, final_share: float) -> float:
         return 1.0
     done = (progress - warmup) / (1.0 - warmup)
     return final_share + (1.0 - final_share) * (1.0 + math.cos(math.pi * done)) / 2.0
+
+
+def inner_share(progress: float, inner: Inner) -> float:
+    """The share of the inner peak rate at a progress in [0, 1] (clamped), by `inner.schedule`."""
+    if inner.schedule == "cosine":
+        return lr_share(progress, inner.warmup, inner.final_lr)
+    progress = min(max(progress, 0.0), 1.0)
+    if progress < inner.warmup:
+        return progress / inner.warmup
+    left = 1.0 - progress
+    if inner.schedule == "constant" or left >= inner.decay:
+        return 1.0
+    return inner.final_lr + (1.0 - inner.final_lr) * left / inner.decay

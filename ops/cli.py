@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train a small model over three sites, with a crash and a late join; audit it.",
     ),
-    "run": ("ops.commands.run", "run", "Create, list and show runs; pause, resume and stop one."),
+    "run": ("ops.commands.run", "run", "Create, list, show and fork runs; pause, resume and stop one."),
     "coordinate": (
         "ops.commands.coordinate",
         "coordinate",
@@ -42,6 +42,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "ops.commands.eval",
         "eval_",
         "Measure held-out loss, perplexity and bits per byte of a version.",
+    ),
+    "export": (
+        "ops.commands.export",
+        "export",
+        "Write a version as a Hugging Face directory.",
     ),
     "audit": (
         "ops.commands.audit",

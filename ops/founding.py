@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.jetstream_log import JetStreamLog
+from eventlog.blobs import BlobStore
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError, Conflict
 from eventlog.events import OPERATOR, RunCreated
@@ -14,17 +17,22 @@ from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
 from ops.connect import blobs_of, usable
 from sitehub.corpus import Corpus, DataInvalid
-from sitehub.founding import found
-from sitehub.model import ModelInvalid, build_model
+from sitehub.founding import found, start
+from sitehub.model import ModelInvalid
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class RunExists(AtollError):
     """A run of that name is on the broker already."""
 
 
-def checked_corpus(config: RunConfig, file: Path, data: str | None = None) -> Corpus:
-    """The run's data, every byte of it verified, and a model that can be built on it. The data are
-    in `data`, else where the configuration says, which was read from `file`.
+def checked(
+    config: RunConfig, file: Path, data: str | None = None
+) -> tuple[RunConfig, PreTrainedModel, Corpus]:
+    """Configuration and model that the run starts with, and its data, every byte of them verified.
+    The data are in `data`, else where the configuration says, which was read from `file`.
     Raises ConfigInvalid and DataInvalid, each naming the file and the key, or --data."""
     place = data or config.data.path
     if not place:
@@ -36,14 +44,29 @@ def checked_corpus(config: RunConfig, file: Path, data: str | None = None) -> Co
     except DataInvalid as error:
         raise DataInvalid(f"{'--data' if data else f'{file}: data.path'}: {error}") from error
     try:
-        build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+        config, model = start(config, corpus)
     except ModelInvalid as error:
         raise ConfigInvalid(f"{file}: {error}") from error
-    return corpus
+    return config, model, corpus
 
 
-async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> RunCreated:
+async def create(
+    connection: Connection, config: RunConfig, model: PreTrainedModel, corpus: Corpus
+) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
+    Raises as `begin`."""
+    return await begin(
+        connection, config, lambda blobs, folder: found(config, model, corpus, blobs, folder)
+    )
+
+
+async def begin(
+    connection: Connection,
+    config: RunConfig,
+    make: Callable[[BlobStore, Path], Awaitable[RunCreated]],
+) -> RunCreated:
+    """Make a run's stream and blob bucket, and append the event that `make` makes, which may store
+    blobs and use a folder for them.
 
     A creation that was interrupted is completed by doing it again. Raises RunExists, and what
     `usable` raises, before anything is made.
@@ -55,7 +78,7 @@ async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> R
     blobs = await blobs_of(connection, config.name, config.blobs, create=True)
     try:
         with TemporaryDirectory(prefix="atoll-create-") as folder:
-            event = await found(config, corpus, blobs, Path(folder))
+            event = await make(blobs, Path(folder))
     finally:
         await blobs.close()
     try:

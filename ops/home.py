@@ -6,6 +6,7 @@
     sites/RUN/NAME/               what a site keeps: checkpoints, blobs in flight, its lock
     coordinators/RUN/N/           blobs a coordinator works on
     scratch/RUN/N/                blobs fetched for a look, gone with the process that looks
+    data/RUN                      where the data of a run lie that was created here
     logs/                         what background processes said
     peers/NAME/                   environments of programs that benchmarks compare with
     broker/                       store of a broker started here, and how to reach it
@@ -78,6 +79,17 @@ class Home:
             shutil.rmtree(own, ignore_errors=True)
             Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
+
+    def note_data(self, run: str, folder: Path) -> None:
+        """Remember where the data of a run lie on this machine."""
+        (self._made("data") / run).write_bytes(os.fsencode(folder.absolute()))
+
+    def data_of(self, run: str) -> Path | None:
+        """Where the data of a run lie, if it was created on this machine."""
+        try:
+            return Path(os.fsdecode((self.root / "data" / run).read_bytes()))
+        except OSError:
+            return None
 
     def process_log(self, name: str) -> Path:
         """Where a background process writes what it says."""

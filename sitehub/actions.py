@@ -79,3 +79,11 @@ def news(event: Event) -> str:
     num, tokens = len(event.blocks), sum(block.tokens for block in event.blocks)
     what = f"delivered {num} block{'s' * (num != 1)}, {tokens:,} tokens"
     return f"{what}, trained on version {event.base_version}"
+
+
+def of_a_block(answer: dict[str, Any]) -> str:
+    """What such a person wants to know of a block that the trainer has trained."""
+    if not (skipped := answer.get("num_skipped")):
+        return ""
+    which, steps = f"block {answer['block']} of epoch {answer['epoch']}", answer["steps"]
+    return f"{which}: {skipped} of {steps} steps were not finite and changed nothing"

@@ -106,6 +106,8 @@ class Trainer:
             "step": loop.meter.steps,
             "tokens_total": loop.meter.tokens,
             "tokens_per_s": loop.meter.tokens_per_s,
+            "lr": result.rate,
+            "num_skipped": result.num_skipped,
         }
 
     def _do_publish(self, command: Message) -> None:

@@ -44,6 +44,7 @@ from sitehub.actions import (
     Store,
     Tell,
     news,
+    of_a_block,
 )
 from sitehub.handover import Handover
 from sitehub.leftovers import recorded, sweep
@@ -270,6 +271,8 @@ class Hub:
         elif said is not None:
             self.say(f"the trainer has {said}: {message['error']}")
         elif "did" in message:
+            if told := of_a_block(message):
+                self.say(told)
             self.logic.on_answer(message, self.clock())
         self._feed.notify()
 

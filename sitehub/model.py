@@ -2,7 +2,7 @@
 
 The table is a transformers configuration: `model_type` and that type's own fields, nothing else.
 A misspelt field would be kept and ignored by transformers, so it is refused here. Nothing is
-fetched: the table says all there is to know.
+fetched: the table says all there is to know. (`sitehub.pretrained` makes a table of files.)
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def model_config(table: Mapping[str, Any], vocab_size: int) -> PreTrainedConfig:
     given = dict(table)
     model_type = given.pop("model_type", None)
     kind = _config_class(model_type)
-    unknown = sorted(set(given) - _known_fields(kind))
+    unknown = sorted(set(given) - known_fields(kind))
     if unknown:
         raise ModelInvalid(f"model.{unknown[0]}: {_unknown_field(unknown[0], kind)}")
     given.setdefault("vocab_size", vocab_size)
     try:
         config = AutoConfig.for_model(model_type, **given)
     except Exception as error:  # the library's own validation, of several unrelated kinds
-        raise ModelInvalid(f"model ({model_type}): {_one_line(error)}") from error
+        raise ModelInvalid(f"model ({model_type}): {one_line(error)}") from error
     if config.vocab_size < vocab_size:
         raise ModelInvalid(
             f"model.vocab_size = {config.vocab_size} is smaller than the data's {vocab_size}; "
@@ -74,7 +74,7 @@ def build_model(
             _try_out(model)
         except Exception as error:  # sizes that do not fit each other fail anywhere in it
             raise ModelInvalid(
-                f"model ({config.model_type}): cannot be built: {_one_line(error)}"
+                f"model ({config.model_type}): cannot be built: {one_line(error)}"
             ) from error
     return model
 
@@ -135,7 +135,7 @@ def _config_class(model_type: object) -> type[PreTrainedConfig]:
     )
 
 
-def _known_fields(kind: type[PreTrainedConfig]) -> set[str]:
+def known_fields(kind: type[PreTrainedConfig]) -> set[str]:
     """The type's own fields and their aliases; those of every configuration (dtype, labels) are
     the trainer's to decide."""
     names = {item.name for item in fields(kind)} - {item.name for item in fields(PreTrainedConfig)}
@@ -145,7 +145,7 @@ def _known_fields(kind: type[PreTrainedConfig]) -> set[str]:
 
 
 def _unknown_field(name: str, kind: type[PreTrainedConfig]) -> str:
-    return f"{kind.model_type} has no such field" + _hint(name, sorted(_known_fields(kind)))
+    return f"{kind.model_type} has no such field" + _hint(name, sorted(known_fields(kind)))
 
 
 def _hint(name: str, known: list[str]) -> str:
@@ -153,6 +153,7 @@ def _hint(name: str, known: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What a library says of a mistake, without its line breaks."""
     text = " ".join(str(error).split())
     return f"unknown value {text}" if isinstance(error, KeyError) else text or type(error).__name__

@@ -75,7 +75,8 @@ class Replica:
     ) -> str:
         """local, P, θ ← a file's parameters, m ← its momentum (zero for "initial"); the digest of
         θ. With `keep`, undelivered progress stays on top, as after `apply`. The inner optimizer's
-        state is kept. Raises SnapshotInvalid, ModelInvalid, FileTrouble."""
+        state is kept or not, as on any version. Raises SnapshotInvalid, ModelInvalid,
+        FileTrouble."""
         _check_there(path)
         if kind == "snapshot":
             stored, theta, momentum = load_version(path)
@@ -91,6 +92,7 @@ class Replica:
         else:
             self._anchor.restart(self._local, theta)
         self._anchor.reserve(self._local)
+        self.loop.on_version()
         return digest(theta)
 
     def train(
@@ -143,6 +145,7 @@ class Replica:
         """After its `step`, between two steps of training: local ← θ + (local − P), P is θ."""
         self._anchor.rebase(self._local, self._theta)
         self._version = version
+        self.loop.on_version()
 
     def rebase(self, *, reset: bool) -> None:
         """After a refusal: undelivered progress is kept on top of θ; with `reset` nothing is, and

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eventlog.config import Inner
-from leases.progress import lr_share
+from eventlog.inner import Inner
+from leases.progress import inner_share
 
 
 def learning_rate(progress: float, inner: Inner) -> float:
     """The inner learning rate of a run at a progress in [0, 1]."""
-    return inner.lr * lr_share(progress, inner.warmup, inner.final_lr)
+    return inner.lr * inner_share(progress, inner)
 
 
 def step_progress(progress_from: float, progress_to: float, step: int, num_steps: int) -> float:

@@ -1,4 +1,4 @@
-"""The inner loop: AdamW over whole blocks, as DiLoCo's sites run it between two outer steps."""
+"""The inner loop: whole blocks, as DiLoCo's sites train them between two outer steps."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from eventlog.config import Inner
+from eventlog.inner import Inner
 from sitehub.batches import Batch, batches_of_block
 from sitehub.corpus import Corpus
 from sitehub.evaluate import token_losses
+from sitehub.layout import Layout
+from sitehub.model import ModelInvalid
+from sitehub.optimizer import InnerOptimizer
 from sitehub.schedule import learning_rate, step_progress
 
 _RATE_S = 5.0  # training time over which the rate forgets
@@ -24,12 +26,15 @@ _RATE_S = 5.0  # training time over which the rate forgets
 @dataclass(frozen=True, slots=True)
 class BlockResult:
     """loss: mean nats per token over the block, before each step's update; not finite if any
-    step's loss or gradient was not. seconds: of training, on this machine's clock."""
+    step's loss or gradient was not. seconds: of training, on this machine's clock. rate: of the
+    last step. num_skipped: steps that changed nothing, for they were not finite."""
 
     loss: float
     steps: int
     tokens: int
     seconds: float
+    rate: float
+    num_skipped: int
 
 
 class Meter:
@@ -61,73 +66,104 @@ class Meter:
 
 
 class InnerLoop:
-    """Trains the model's parameters in place, block by block."""
+    """Trains the model's parameters in place, block by block; on each rank of a site the same."""
 
     def __init__(
-        self, model: PreTrainedModel, corpus: Corpus, inner: Inner, block_sequences: int
+        self,
+        model: PreTrainedModel,
+        corpus: Corpus,
+        inner: Inner,
+        block_sequences: int,
+        layout: Layout | None = None,
     ) -> None:
+        """`layout`: how the model lies on the site's ranks, if there are several; it is made of
+        `model`. Raises ModelInvalid where the model can not do what `inner` asks for."""
         self.meter = Meter()
-        self._model, self._corpus, self._inner = model, corpus, inner
-        self._block_sequences = block_sequences
+        self._corpus, self._inner, self._block_sequences = corpus, inner, block_sequences
         self._device = next(model.parameters()).device
-        self.reset()
+        bf16 = inner.precision == "bf16"
+        self._autocast = bf16 or (inner.precision == "auto" and self._device.type != "cpu")
+        if inner.activation_checkpointing:
+            _recompute_activations(model)
+        self.layout = layout or Layout(model)
+        self._module: Any = torch.compile(self.layout.module) if inner.compile else None
+        self._module = self._module or self.layout.module
+        self.optimizer = InnerOptimizer(model, inner)
 
     def reset(self) -> None:
         """Forget the optimizer's state."""
-        parameters = list(self._model.parameters())
-        groups: list[dict[str, Any]] = [  # decay what multiplies activations, not gains and biases
-            {"params": [p for p in parameters if p.dim() >= 2]},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-        ]
-        self._optimizer = torch.optim.AdamW(
-            groups,
-            lr=self._inner.lr,
-            betas=(self._inner.beta1, self._inner.beta2),
-            eps=self._inner.eps,
-            weight_decay=self._inner.weight_decay,
-            fused=True,
-        )
+        self.optimizer.reset()
+
+    def on_version(self) -> None:
+        """A version was folded in: its state is kept, or forgotten, as configured."""
+        if self._inner.on_version == "reset":
+            self.reset()
 
     def train_block(
-        self, block: int, progress: tuple[float, float], on_step: Callable[[Meter], None]
+        self,
+        block: int,
+        progress: tuple[float, float],
+        on_step: Callable[[Meter], None],
+        has_news: Callable[[], bool] = lambda: False,
     ) -> BlockResult:
         """Train one whole block, the learning rate by the run's progress from its first to its
-        last step. `on_step` is called after each. Raises DataInvalid, before the first step."""
+        last step. `on_step` is called after each; with several ranks, where the first one's
+        `has_news` said so. Raises DataInvalid, before the first step."""
         batches = list(self._batches(block))
-        nats, tokens, seconds = 0.0, 0, 0.0
-        self._model.train()
+        nats, tokens, seconds, rate, num_skipped = 0.0, 0, 0.0, 0.0, 0
+        self.layout.module.train()
         for step, (inputs, targets) in enumerate(batches):
             begun = time.perf_counter()
             rate = learning_rate(step_progress(*progress, step, len(batches)), self._inner)
-            loss = self._step(inputs.to(self._device), targets.to(self._device), rate)
+            loss, news = self._step(inputs, targets, rate, has_news)
             taken = time.perf_counter() - begun
             nats += loss * targets.numel()
             tokens += targets.numel()
             seconds += taken
+            num_skipped += not math.isfinite(loss)
             self.meter.add(targets.numel(), taken)
-            on_step(self.meter)
-        return BlockResult(nats / tokens, len(batches), tokens, seconds)
+            if news or self.layout.is_first:
+                on_step(self.meter)
+        return BlockResult(nats / tokens, len(batches), tokens, seconds, rate, num_skipped)
 
     def _batches(self, block: int) -> Iterable[Batch]:
         return batches_of_block(
             self._corpus, block, self._block_sequences, self._inner.batch_sequences
         )
 
-    def _step(self, inputs: torch.Tensor, targets: torch.Tensor, rate: float) -> float:
-        """One optimizer step; the loss before it. Where loss or gradient is not finite the
-        parameters stay as they are, and the loss returned is not finite."""
-        self._optimizer.zero_grad(set_to_none=True)
-        on_accelerator = self._device.type != "cpu"
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=on_accelerator):
-            loss = token_losses(self._model, inputs, targets).mean()
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            return value
-        loss.backward()
-        norm = clip_grad_norm_(self._model.parameters(), self._inner.clip_norm)
-        if not math.isfinite(float(norm)):
-            return math.nan
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        return value
+    def _step(
+        self, inputs: torch.Tensor, targets: torch.Tensor, rate: float, has_news: Callable[[], bool]
+    ) -> tuple[float, bool]:
+        """One optimizer step; the loss before it, and whether the first rank has news. Where loss
+        or gradient is not finite the parameters stay as they are, and the loss is not finite."""
+        self.optimizer.zero_grad()
+        num_rows = self._inner.batch_sequences // self._inner.accumulate
+        nats = torch.zeros((), device=self._device)
+        for start in range(0, len(inputs), num_rows):
+            rows, weight = self.layout.share_of(start, min(start + num_rows, len(inputs)))
+            is_last = start + num_rows >= len(inputs)
+            with self.layout.passing(is_last):
+                found = self._forward(inputs[rows], targets[rows]) * weight
+                # ranks average their gradients, so each one's loss counts as often as there are
+                (found * (self.layout.size / targets.numel())).backward()
+            nats += found.detach()
+        total, news = self.layout.total((float(nats), float(has_news())))
+        loss, norm = total / targets.numel(), self.layout.clip(self._inner.clip_norm)
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            return (loss if not math.isfinite(loss) else math.nan), bool(news)
+        self.optimizer.step(rate)
+        return loss, bool(news)
+
+    def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Nats of all targets together."""
+        inputs, targets = inputs.to(self._device), targets.to(self._device)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            return token_losses(self._module, inputs, targets).sum()
+
+
+def _recompute_activations(model: PreTrainedModel) -> None:
+    if not model.supports_gradient_checkpointing:
+        raise ModelInvalid(
+            f"inner.activation_checkpointing: {model.config.model_type} has none; leave it out"
+        )
+    model.gradient_checkpointing_enable({"use_reentrant": False})

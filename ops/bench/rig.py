@@ -37,6 +37,7 @@ from ops.demo.processes import Crew, end_preload
 from ops.demo.stage import CONFIG
 from ops.home import Home
 from sitehub import build, sources
+from sitehub.founding import start
 from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
 # every 32nd file of the standard library: enough for blocks, soon built
@@ -182,7 +183,7 @@ async def rigged(
         crew = Crew(home, environment)
         stack.callback(crew.end)
         connection = await stack.enter_async_context(await connect(server.url, name="bench"))
-        await founding.create(connection, config, corpus)
+        await founding.create(connection, *start(config, corpus), corpus)
         log = await JetStreamLog.open(connection, config.name)
         stack.push_async_callback(log.close)
         projection = stack.enter_context(Projection(":memory:", [LeaseTable()], config.name))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import broker_option, json_option, print_json, run_name
 
 
 @click.command("eval")
@@ -81,39 +81,16 @@ async def _evaluate(
     broker: str | None,
 ) -> dict[str, Any]:
     from eventlog.events import EvaluationCompleted
-    from leases.retention import first_left
     from leases.view import View
     from ops.connect import opened
-    from ops.folded import RequestVoid, folded, request
-    from ops.home import Home
-    from outer.recover import parameters_at
+    from ops.folded import folded, request
+    from ops.rebuilt import rebuilt
     from sitehub.corpus import unigram
     from sitehub.evaluate import evaluate, sample
-    from sitehub.model import build_model, load_into
 
     async with opened(run, broker, moves_blobs=True) as (log, blobs, _):
         async with folded(log) as projection:
-            view = View(projection.db)
-            if view.manifest_digest() != corpus.manifest_digest:
-                raise RequestVoid(
-                    f"the data manifest of {corpus.directory} is {corpus.manifest_digest[:12]}, "
-                    f"that of run {run} is {view.manifest_digest()[:12]}: give the data that its "
-                    "sites train on"
-                )
-            number = view.run().version if version is None else version
-            if not 0 <= number <= view.run().version:
-                raise RequestVoid(f"run {run} has versions 0 to {view.run().version}")
-            if (first := first_left(view, number)) is not None:
-                raise RequestVoid(
-                    f"version {number} of run {run} cannot be rebuilt any more: what made it is "
-                    f"released (snapshots.retention); versions {first} to {view.run().version} can"
-                )
-            say(f"rebuilding version {number}")
-            with Home.find().scratch(run) as folder:
-                parameters = await parameters_at(view, blobs, folder, number)
-            config = view.config()
-        model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
-        load_into(model, parameters)
+            number, model = await rebuilt(View(projection.db), blobs, corpus, version)
         found = evaluate(model, corpus, max_tokens)
         result: dict[str, Any] = {
             "run": run,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.commands.fork import fork
 from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def run() -> None:
-    """Create, list and show runs; pause, resume and stop one.
+    """Create, list, show and fork runs; pause, resume and stop one.
 
     A run trains one model up to its target: one log on the broker, one configuration, one data
     manifest. Sites join and leave it as they like.
     """
+
+
+run.add_command(fork)
 
 
 @run.command()
@@ -47,10 +51,12 @@ def create(
     from ops.configure import load
 
     settings = load(config, overrides)  # before what takes seconds to import
-    from ops.founding import checked_corpus
+    from ops.founding import checked
+    from ops.home import Home
 
-    corpus = checked_corpus(settings, config, data)
-    event = asyncio.run(_create(broker, settings, corpus))
+    settings, model, corpus = checked(settings, config, data)
+    event = asyncio.run(_create(broker, settings, model, corpus))
+    Home.find().note_data(settings.name, corpus.directory)
     shape = event.data
     if as_json:
         print_json(
@@ -70,12 +76,12 @@ def create(
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
 
 
-async def _create(broker: str | None, settings: Any, corpus: Any) -> Any:
+async def _create(broker: str | None, settings: Any, model: Any, corpus: Any) -> Any:
     from ops import founding
     from ops.connect import connected
 
     async with await connected(broker, "operator") as connection:
-        return await founding.create(connection, settings, corpus)
+        return await founding.create(connection, settings, model, corpus)
 
 
 @run.command("list")

@@ -34,6 +34,7 @@ from outer.recover import parameters_at
 from sitehub import build, sources
 from sitehub.corpus import Corpus, unigram
 from sitehub.evaluate import Evaluation, evaluate, sample
+from sitehub.founding import start
 from sitehub.model import build_model, load_into
 from sitehub.spawn import PRELOAD_VARIABLE, socket_folder, start_preload
 
@@ -93,7 +94,7 @@ async def play(folder: Path, say: Say, watch: Watch) -> Outcome:
         stack.callback(crew.end)
         async with await connect(server.url, name="demo") as connection:
             config = configure.load(CONFIG)
-            created = await founding.create(connection, config, corpus)
+            created = await founding.create(connection, *start(config, corpus), corpus)
             log = await JetStreamLog.open(connection, config.name)
             blobs = await JetStreamBlobs.open(connection, config.name)
             initial = await _evaluate(log, blobs, folder / "scratch", config, corpus, 0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.config import Inner
-from leases.progress import lr_share
+from eventlog.inner import Inner
+from leases.progress import inner_share, lr_share
 from sitehub.schedule import learning_rate, step_progress
 
 
@@ -45,3 +45,21 @@ def test_rate_is_the_share_of_the_peak() -> None:
 def test_steps_of_a_block_divide_its_progress_and_reach_its_end() -> None:
     reached = [step_progress(0.5, 0.7, step, 4) for step in range(4)]
     assert reached == pytest.approx([0.55, 0.6, 0.65, 0.7])
+
+
+@pytest.mark.parametrize(
+    ("progress", "share"),
+    [(0.0, 0.0), (0.05, 0.5), (0.1, 1.0), (0.6, 1.0), (0.8, 1.0), (0.9, 0.6), (1.0, 0.2), (2, 0.2)],
+)
+def test_warm_up_stable_decay(progress: float, share: float) -> None:
+    inner = Inner(schedule="wsd", warmup=0.1, decay=0.2, final_lr=0.2)
+    assert inner_share(progress, inner) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.05, 0.5), (0.1, 1.0), (0.5, 1.0), (1.0, 1.0)])
+def test_constant_after_warm_up(progress: float, share: float) -> None:
+    assert inner_share(progress, Inner(schedule="constant", warmup=0.1)) == pytest.approx(share)
+
+
+def test_cosine_is_what_runs_had_before_there_was_a_choice() -> None:
+    assert inner_share(0.37, Inner(warmup=0.2, final_lr=0.1)) == lr_share(0.37, 0.2, 0.1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
-from eventlog.config import Inner
+from eventlog.inner import Inner
 from sitehub.batches import batches_of_block
 from sitehub.corpus import Corpus
 from sitehub.model import Parameters, build_model, parameters_of
@@ -58,7 +60,8 @@ def test_block_is_adamw_with_clipping_at_the_rates_of_the_schedule(corpus: Corpu
     # warm-up over half the run: at progress 0.1, 0.2, 0.3 a fifth, two, three of the peak
     losses = adamw_by_hand(corpus, theirs, [INNER.lr * share for share in (0.2, 0.4, 0.6)])
     assert result.loss == pytest.approx(sum(losses) / 3, rel=1e-5)
-    assert (result.steps, result.tokens) == (3, 12 * 16)
+    assert (result.steps, result.tokens, result.num_skipped) == (3, 12 * 16, 0)
+    assert result.rate == pytest.approx(INNER.lr * 0.6)
     expected = parameters_of(theirs)
     for name, value in parameters_of(ours).items():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=2e-5)
@@ -70,7 +73,7 @@ def test_step_without_a_finite_loss_leaves_the_parameters(corpus: Corpus) -> Non
     before = copies(model)
     loop = InnerLoop(model, corpus, INNER, block_sequences=8)
     result = loop.train_block(0, (0.5, 0.6), lambda meter: None)
-    assert math.isnan(result.loss) and result.steps == 2
+    assert math.isnan(result.loss) and (result.steps, result.num_skipped) == (2, 2)
     for name, value in parameters_of(model).items():
         assert torch.equal(value, before[name]) or name == "model.norm.weight"
 
@@ -96,3 +99,94 @@ def test_meter_counts_everything_and_forgets_old_rates() -> None:
         meter.add(tokens=500, seconds=0.5)
     assert meter.tokens_per_s == pytest.approx(2000 / math.e + 1000 * (1 - 1 / math.e), rel=1e-6)
     assert (meter.steps, meter.tokens) == (310, 305_000)
+
+
+def trained(corpus: Corpus, inner: Inner, blocks: int = 1) -> tuple[Parameters, float]:
+    """Parameters and last loss after blocks of three steps, the last of which has fewer rows."""
+    model = build_model(TABLE, 300, 4)
+    loop = InnerLoop(model, corpus, inner, block_sequences=11)
+    for block in range(blocks):
+        result = loop.train_block(block, (0.5, 0.6), lambda meter: None)
+    return parameters_of(model), result.loss
+
+
+def with_(**changes: Any) -> Inner:
+    return Inner.model_validate(INNER.model_dump() | changes)
+
+
+def assert_near(one: Parameters, other: Parameters, atol: float) -> None:
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=atol)
+
+
+def test_passes_of_a_step_add_up_to_it(corpus: Corpus) -> None:
+    (whole, loss), (parts, again) = trained(corpus, INNER), trained(corpus, with_(accumulate=4))
+    assert again == pytest.approx(loss, rel=1e-5)
+    assert_near(whole, parts, 2e-5)
+
+
+def test_recomputed_activations_give_the_same_step(corpus: Corpus) -> None:
+    once, loss = trained(corpus, INNER)
+    again, same = trained(corpus, with_(activation_checkpointing=True))
+    assert same == loss
+    assert_near(once, again, 1e-6)
+
+
+def test_bf16_is_near_fp32_and_keeps_parameters_in_fp32(corpus: Corpus) -> None:
+    (exact, loss), (rough, near) = trained(corpus, INNER), trained(corpus, with_(precision="bf16"))
+    assert near != loss and near == pytest.approx(loss, rel=1e-2)
+    assert all(value.dtype is torch.float32 for value in rough.values())
+    assert any(not torch.equal(exact[name], rough[name]) for name in exact)
+
+
+def test_muon_makes_matrices_orthogonal_and_leaves_tables_and_gains_to_adamw(
+    corpus: Corpus,
+) -> None:
+    inner = with_(optimizer="muon", weight_decay=0.0, warmup=0.0, schedule="constant", final_lr=1)
+    before = parameters_of(build_model(TABLE, 300, 4))
+    model = build_model(TABLE, 300, 4)
+    loop = InnerLoop(model, corpus, inner, block_sequences=4)
+    loop.train_block(0, (0.5, 0.6), lambda meter: None)  # a single step
+    for name, value in parameters_of(model).items():
+        step = (before[name] - value) / inner.lr
+        if value.dim() == 2 and "embed" not in name:
+            # arXiv:2502.16982, eq. 4: 0.2 sqrt(max(A, B)) times a matrix of singular values near 1
+            singular = torch.linalg.svdvals(step / (0.2 * max(value.shape) ** 0.5))
+            assert singular.min() > 0.5 and singular.max() < 1.3, name
+        else:  # AdamW's first step is the gradient's sign
+            moved = step[step.abs() > 1e-6].abs()
+            torch.testing.assert_close(moved, torch.ones_like(moved), rtol=0, atol=0.05)
+
+
+def test_state_is_forgotten_at_a_version_where_that_is_configured(corpus: Corpus) -> None:
+    for on_version, is_kept in (("keep", True), ("reset", False)):
+        loop = InnerLoop(
+            build_model(TABLE, 300, 4), corpus, with_(on_version=on_version), block_sequences=4
+        )
+        loop.train_block(0, (0.5, 0.6), lambda meter: None)
+        loop.on_version()
+        assert bool(list(loop.optimizer.state())) == is_kept
+
+
+@pytest.mark.soak
+def test_compiled_model_takes_the_same_step(corpus: Corpus) -> None:
+    (plain, loss), (fast, same) = trained(corpus, INNER), trained(corpus, with_(compile=True))
+    assert same == pytest.approx(loss, rel=1e-5)
+    assert_near(plain, fast, 2e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"accumulate": 3}, "accumulate = 3 does not divide batch_sequences = 4"),
+        ({"schedule": "constant", "final_lr": 0.5}, "never falls; leave it out"),
+        ({"decay": 0.5}, 'only "wsd" has one'),
+        ({"schedule": "wsd", "warmup": 0.9}, "more than the whole run"),
+        ({"muon_momentum": 0.9}, 'give optimizer = "muon"'),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValidationError, match=says):
+        with_(**changes)
