@@ -34,6 +34,7 @@ from leases import verdicts
 from leases.anchors import violation
 from leases.evaluators import evaluations
 from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
+from leases.forks import lineage
 from leases.life import Life
 from leases.overhead import Overhead
 from leases.table import LeaseTable
@@ -146,6 +147,7 @@ class Audit:
             ],
             overheads=sorted(self._both.overhead.sites.values(), key=lambda one: one.site),
             evaluations=evaluations(self.view),
+            lineage=lineage(self.view),
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )

@@ -1,5 +1,5 @@
 """Whether a run has come apart: a loss that has left what is usual, or an evaluation that is no
-number. Pure, and by the log alone; the coordinator then pauses the run, and says from where to fork.
+number. Pure, and by the log alone; the coordinator then pauses the run, and says where to fork it.
 
 Block losses are noisy, so the measure of usual is robust: the median of a window of versions, and
 their median absolute deviation, which for a normal distribution is the standard deviation divided
@@ -69,7 +69,9 @@ def spike(losses: Sequence[tuple[int, float]], rule: Divergence) -> Diverged | N
     if any(loss <= limit for _, loss in newest):  # inf is above it, as NaN is folded
         return None
     first = newest[0][0]
-    named = f"version {first} has" if len(newest) == 1 else f"versions {first} to {newest[-1][0]} have"
+    named = (
+        f"version {first} has" if len(newest) == 1 else f"versions {first} to {newest[-1][0]} have"
+    )
     said = ", ".join(f"{loss:.3f}" for _, loss in newest)
     why = (
         f"a loss spike: {named} a training loss of {said} nats; the {len(usual)} versions before "

@@ -1,13 +1,12 @@
-"""A run that goes on from a version of another: what it takes over, and whether it really did. Pure."""
+"""A run that goes on from a version of another: what it takes over, and whether it did. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 from eventlog.codec import Entry, unpack
 from eventlog.config import RunConfig
-from eventlog.events import Event, Lineage, RoundCommitted, RunCreated
+from eventlog.events import Lineage, RoundCommitted, RunCreated
 from leases.divergence import Diverged
 from leases.progress import goal, share_done
 from leases.retention import first_left
@@ -22,9 +21,7 @@ def fork_options(view: View, found: Diverged) -> str:
     return f"--version {version} --set inner.lr={view.config().inner.lr / 2:g}"
 
 
-def child_settings(
-    view: View, run: str, version: int, *, target: bool = True
-) -> dict[str, object]:
+def child_settings(view: View, run: str, version: int, *, target: bool = True) -> dict[str, object]:
     """What a fork at a version has otherwise than its parent, as tables of the configuration.
 
     Its target is what is left of the parent's, and its schedules go on from where the parent stood.
@@ -60,25 +57,19 @@ def lineage(view: View) -> Lineage | None:
     return None if row is None else Lineage.model_validate(unpack(row))
 
 
-def unlike(child: Lineage, entries: Iterable[tuple[Entry, str]]) -> str:
-    """Why a lineage is not what the parent's log, given with the fold's word on each event, says;
-    '' where it is."""
+def unlike(child: Lineage, made: Entry | None, void: str) -> str:
+    """Why a lineage is not what the parent's log says; '' where it is. `made`: the event of that
+    log at the sequence that the lineage names, with the fold's word on it."""
     if child.made is None:
         return "it does not say which event made its version"
     sequence, name = child.made
-    for entry, void in entries:
-        if entry.record.sequence < sequence:
-            continue
-        if entry.record.sequence > sequence:
-            break
-        if entry.envelope is None or entry.envelope.id != name or void:
-            return f"event {sequence} of the parent is another: this is another history of its name"
-        return _unlike(child, entry.event)
-    return f"the parent's log has no event {sequence}, which made its version"
-
-
-def _unlike(child: Lineage, event: Event | None) -> str:
-    version, found = None, ""
+    if made is None:
+        return f"the log of {child.run} has no event {sequence}, which made its version"
+    if made.envelope is None or made.envelope.id != name or made.record.sequence != sequence:
+        return f"event {sequence} of {child.run} is another: this is another history of that name"
+    if void:
+        return f"event {sequence} of {child.run} is void: {void}"
+    version, event, found = None, made.event, ""
     if isinstance(event, RunCreated):
         version, found = 0, event.parameters_digest
     elif isinstance(event, RoundCommitted):
@@ -88,6 +79,6 @@ def _unlike(child: Lineage, event: Event | None) -> str:
     if found == child.parameters_digest:
         return ""
     return (
-        f"version {version} of the parent has parameters {found[:12]}, the fork started from "
+        f"version {version} of {child.run} has parameters {found[:12]}, the fork started from "
         f"{child.parameters_digest[:12]}"
     )

@@ -153,6 +153,8 @@ def _figures(console: Console, found: Findings) -> None:
     rest = found.last_sequence - found.anchored_through
     tail = f"; the last {rest} stand on this copy's word" if rest else ""
     console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
+    if found.lineage:
+        console.print(f"Forked from version {found.lineage.version} of {found.lineage.run}.")
     if found.evaluations:
         console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}.")
 

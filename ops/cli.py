@@ -26,7 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train a small model over three sites, with a crash and a late join; audit it.",
     ),
-    "run": ("ops.commands.run", "run", "Create, list, show and fork runs; pause, resume and stop one."),
+    "run": (
+        "ops.commands.run",
+        "run",
+        "Create, list, show and fork runs; pause, resume and stop one.",
+    ),
     "coordinate": (
         "ops.commands.coordinate",
         "coordinate",

@@ -24,9 +24,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
     metavar="V",
     help="The version to go on from; by default the newest.",
 )
-@click.option(
-    "--name", callback=_name, metavar="NEW", help="Of the new run; by default RUN-vV."
-)
+@click.option("--name", callback=_name, metavar="NEW", help="Of the new run; by default RUN-vV.")
 @click.option(
     "--set",
     "overrides",
@@ -83,13 +81,15 @@ async def _fork(
     from ops.connect import opened
     from ops.folded import folded
 
-    async with opened(run, broker, moves_blobs=True) as (log, blobs, connection):
-        async with folded(log) as projection:
-            view = View(projection.db)
-            number = view.run().version if version is None else version
-            forking.check_version(view, number)
-            ending = f"-v{number}"
-            new = name or f"{run[: MAX_NAME - len(ending)]}{ending}"
-            config = forking.child_config(view, number, new, overrides)
-            say(f"rebuilding version {number}")
-            return await forking.fork(connection, (view, log, blobs), number, config)
+    async with (
+        opened(run, broker, moves_blobs=True) as (log, blobs, connection),
+        folded(log) as projection,
+    ):
+        view = View(projection.db)
+        number = view.run().version if version is None else version
+        forking.check_version(view, number)
+        ending = f"-v{number}"
+        new = name or f"{run[: MAX_NAME - len(ending)]}{ending}"
+        config = forking.child_config(view, number, new, overrides)
+        say(f"rebuilding version {number}")
+        return await forking.fork(connection, (view, log, blobs), number, config)

@@ -132,7 +132,7 @@ def show(name: str, broker: str | None, as_json: bool) -> None:
         return
     rows = [
         (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or "-")
-        for key, value in summary.items()
+        for key, value in _flat(summary)
     ]
     rows += _flat(config)
     width = max(len(key) for key, _ in rows)
@@ -149,7 +149,7 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
         view = View(projection.db)
         config = view.config().model_dump(mode="json", exclude_none=True)
         config["data"].pop("path", None)
-        return _summary(view), config
+        return _summary(view) | _more(view), config
 
 
 @run.command()
@@ -233,6 +233,22 @@ def _summary(view: View) -> dict[str, Any]:
         "num_parameters": one.num_parameters,
         "coordinator": one.holder,
         "term": one.term,
+    }
+
+
+def _more(view: View) -> dict[str, Any]:
+    """What only `run show` says of it: where it comes from, and whether it has diverged."""
+    from leases.divergence import diverged
+    from leases.evaluators import evaluations
+    from leases.forks import fork_options, lineage
+
+    come, found, newest = lineage(view), diverged(view), evaluations(view, 1)
+    name = view.run().name
+    return {
+        "lineage": come.model_dump(mode="json") if come else None,
+        "evaluation": newest[0]._asdict() if newest else None,
+        "diverged": found.why if found else None,
+        "next": f"atoll run fork {name} {fork_options(view, found)}" if found else None,
     }
 
 
