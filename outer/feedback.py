@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -79,6 +80,37 @@ class Feedback:
     def pending(self) -> tuple[str, ...]:
         """Labels of the deltas that are not decided, in the order in which they were encoded."""
         return tuple(one.label for one in self._pending if one.merged is None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no residual, and none can come of a delta that is not decided."""
+        return self._residual is None and not self._pending
+
+    def copy(self, folder: Path) -> None:
+        """Copy all of it to a new folder, where `adopt` finds it. Raises OSError."""
+        folder.mkdir(parents=True)
+        for file in (self._residual, *(one.file for one in self._pending)):
+            if file is not None:
+                shutil.copyfile(self._folder / file, folder / file)
+        (folder / _STATE).write_text(json.dumps(self._state(self._residual, self._pending)))
+
+    def adopt(self, folder: Path) -> None:
+        """Go on with a copy, in place of what there is; `notice` says why where it is not used.
+        Whoever calls knows that nothing of it was delivered meanwhile. Raises OSError."""
+        self.clear()
+        for path in folder.iterdir():
+            shutil.copyfile(path, self._folder / path.name)
+        self.notice = self._load(any_boot=True)
+        if self.notice:
+            self.clear()
+        else:
+            self._save(self._residual, self._pending)
+        self._sweep()
+
+    def clear(self) -> None:
+        """Forget everything. Raises OSError."""
+        self._save(None, [])
+        self._sweep()
 
     def encode(
         self,
@@ -168,7 +200,7 @@ class Feedback:
         over = spare if spare.exists() else None
         return tensorfile.Writer(self._folder / file, entries, None, over=over)
 
-    def _load(self) -> str:
+    def _load(self, *, any_boot: bool = False) -> str:
         """What the folder holds, or why it is not used."""
         try:
             state = json.loads((self._folder / _STATE).read_text())
@@ -178,7 +210,7 @@ class Feedback:
             return ""
         except (ValueError, TypeError, KeyError):
             return f"{self._folder / _STATE} cannot be read; error feedback starts anew"
-        if boot != _boot():
+        if boot != _boot() and not any_boot:
             return "the machine was restarted; error feedback starts anew"
         for file in (residual, *(one.file for one in pending)):
             if file is not None and not self._fits(file):
@@ -197,16 +229,18 @@ class Feedback:
             return False
 
     def _save(self, residual: str | None, pending: list[_Pending]) -> None:
-        state = {
+        part = self._folder / f".{_STATE}.part"
+        part.write_text(json.dumps(self._state(residual, pending)))
+        part.replace(self._folder / _STATE)
+        self._residual, self._pending = residual, pending
+
+    def _state(self, residual: str | None, pending: list[_Pending]) -> dict[str, object]:
+        return {
             "boot": _boot(),
             "number": self._number,
             "pending": [asdict(one) for one in pending],
             "residual": residual,
         }
-        part = self._folder / f".{_STATE}.part"
-        part.write_text(json.dumps(state))
-        part.replace(self._folder / _STATE)
-        self._residual, self._pending = residual, pending
 
     def _sweep(self) -> None:
         """Remove the files that nothing names: a crash may leave one."""

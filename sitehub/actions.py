@@ -81,9 +81,18 @@ def news(event: Event) -> str:
     return f"{what}, trained on version {event.base_version}"
 
 
-def of_a_block(answer: dict[str, Any]) -> str:
-    """What such a person wants to know of a block that the trainer has trained."""
-    if not (skipped := answer.get("num_skipped")):
-        return ""
-    which, steps = f"block {answer['block']} of epoch {answer['epoch']}", answer["steps"]
-    return f"{which}: {skipped} of {steps} steps were not finite and changed nothing"
+def of_an_answer(answer: dict[str, Any]) -> str:
+    """What such a person wants to know of what the trainer has done."""
+    did, error = answer["did"], answer.get("error")
+    if did == "save":
+        return f"no checkpoint: {error}" if error else f"checkpoint {answer['path']} is written"
+    if did == "resume" and error:
+        return f"begins without what its last life has left: {error}"
+    if did == "resume":
+        notice = answer["notice"]
+        from_ = f"takes up {answer['path']}" if answer["path"] else ""
+        return "; ".join(part for part in (from_, notice) if part)
+    if skipped := answer.get("num_skipped"):
+        which, steps = f"block {answer['block']} of epoch {answer['epoch']}", answer["steps"]
+        return f"{which}: {skipped} of {steps} steps were not finite and changed nothing"
+    return ""

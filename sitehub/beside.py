@@ -31,6 +31,10 @@ class Beside:
         """Have a job done, after those before it."""
         self._jobs.put(job)
 
+    def has_left(self) -> bool:
+        """Whether finished jobs have left something to be done."""
+        return not self._left.empty()
+
     def finish(self) -> None:
         """Do what finished jobs have left to the training thread, which calls this."""
         while not self._left.empty():

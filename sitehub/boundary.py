@@ -18,8 +18,9 @@ from leases import retention
 from leases.progress import share_done, share_merged
 from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
-from sitehub import delivery, evaluating
+from sitehub import delivery, evaluating, saved
 from sitehub.actions import Action, Fetch, Tell
+from sitehub.saved import Resume
 from sitehub.state import HubState, key_of
 
 
@@ -28,8 +29,12 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
     trainer = hub.trainer
     if trainer.version is None:
         return [] if trainer.beside else _load(hub, now)
+    if hub.resume is not None and not trainer.resumed:
+        return tell(hub, _resume(hub, hub.resume))
     if hub.discard or hub.rebase is not None:
         return [] if trainer.beside else _answer(hub)
+    if saved.is_due(hub, now):
+        return tell(hub, saved.command(hub, now))
     behind = trainer.version < hub.view.run().version and not hub.lacking  # see `_follow`
     if not behind and not trainer.beside and delivery.must_publish(hub, held):
         return tell(hub, delivery.cut(hub, held, trainer.version))
@@ -74,6 +79,12 @@ def _follow(hub: HubState, row: Version) -> dict[str, Any]:
     progress = share_merged(hub.view.config(), hub.view.index(), row.version, row.merged_tokens)
     command = {"do": "apply", "version": row.version, "path": row.update_blob}
     return {**command, "progress": progress}
+
+
+def _resume(hub: HubState, what: Resume) -> dict[str, Any]:
+    """What the trainer takes up from its site's last life, once: before it trains."""
+    hub.trainer.resumed = True
+    return {"do": "resume", "path": what.path, "own": what.own, "saved": what.saved}
 
 
 def tell(hub: HubState, command: dict[str, Any]) -> list[Action]:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from eventlog.errors import AtollError
 from eventlog.phases import BLOCKED, EVALUATE
+from sitehub import checkpoint
 from sitehub.beside import Beside, Rest
-from sitehub.replica import Replica
+from sitehub.layout import Between
+from sitehub.replica import FileTrouble, Replica
 from sitehub.stall import Stall
 from sitehub.training import Meter
 from sitehub.wire import Message
@@ -51,6 +53,10 @@ class Trainer:
             method = getattr(self, f"_do_{command['do']}")
             answer: Message | None = method(command)
             return answer
+
+    def end(self) -> None:
+        """Told to exit: the other ranks too."""
+        self._replica.loop.layout.order("exit")
 
     def settle(self, command: Message) -> None:
         """A delta is decided; after whatever is encoded now. May be called on any thread."""
@@ -90,11 +96,11 @@ class Trainer:
         return {"version": command["version"], "digest": digest, "seconds": _since(begun)}
 
     def _do_train(self, command: Message) -> Message:
-        with self.stall.of(BLOCKED):
-            self._beside.finish()
+        self._finish()
         loop = self._replica.loop
         progress = (command["progress_from"], command["progress_to"])
-        result = self._replica.train(command["block"], progress, self._report)
+        between = Between(self._beside.has_left, self._finish)
+        result = self._replica.train(command["block"], progress, self._report, between)
         return {
             "epoch": command["epoch"],
             "block": command["block"],
@@ -156,6 +162,42 @@ class Trainer:
         self._replica.discard()
         return {}
 
+    def _do_save(self, command: Message) -> None:
+        """Training goes on as soon as the inner state is copied; it is written beside it."""
+        loop, feedback = self._replica.loop, self._replica.feedback
+        begun, inner = time.perf_counter(), loop.optimizer.whole_state()
+        done = {"steps": loop.meter.steps, "tokens": loop.meter.tokens, "ranks": loop.layout.size}
+        copied = _since(begun)
+        self._say({"say": "saving"})
+
+        def write() -> None:
+            folder = Path(command["folder"])
+            try:
+                path = checkpoint.write(folder, inner, feedback, command["state"] | done)
+            except OSError as error:
+                raise FileTrouble(f"{folder}: cannot be written: {error.strerror}") from error
+            took = {"copied_s": copied, "seconds": _since(begun)}
+            self._say({"did": "save", "path": str(path), "steps": done["steps"], **took})
+
+        self._beside.start(self._said(command, write))
+
+    def _do_resume(self, command: Message) -> Message:
+        """Take up what the site's last life has left."""
+        loop, feedback = self._replica.loop, self._replica.feedback
+        path = Path(command["path"]) if command["path"] else None
+        try:
+            residual = path if command["saved"] else None
+            checkpoint.take_up(residual, command["own"], feedback)
+        except OSError as error:
+            raise FileTrouble(f"the residual cannot be taken up: {error}") from error
+        if path is not None and loop.keeps_state:
+            checkpoint.restore(path, loop.optimizer)
+        return {
+            "path": command["path"],
+            "pending": list(feedback.pending),
+            "notice": feedback.notice,
+        }
+
     def _do_evaluate(self, command: Message) -> Message:
         begun = time.perf_counter()
         result = self._replica.evaluate(command["max_tokens"])
@@ -171,11 +213,13 @@ class Trainer:
     def _path(self, command: Message) -> Path:
         return self._directory / command["path"]
 
-    def _report(self, meter: Meter) -> None:
-        """After each step: fold in what is ready, and say how far training is, at most five times
-        a second."""
+    def _finish(self) -> None:
+        """Between two steps: fold in what is ready."""
         with self.stall.of(BLOCKED):
             self._beside.finish()
+
+    def _report(self, meter: Meter) -> None:
+        """After each step: say how far training is, at most five times a second."""
         now = time.monotonic()
         if now - self._reported < _PROGRESS_S:
             return

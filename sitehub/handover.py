@@ -16,7 +16,7 @@ from pathlib import Path
 
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
-from sitehub.spawn import TrainerHandle, socket_folder, spawn_trainer
+from sitehub.spawn import ONE, Ranks, TrainerHandle, socket_folder, spawn_trainer
 from sitehub.wire import Message, WireInvalid, async_read, async_write
 
 _END_S = 5.0  # how long a trainer told to exit may take
@@ -31,6 +31,7 @@ class Handover:
     num_threads: int
     on_message: Callable[[Message], None]
     on_gone: Callable[[str], None]
+    ranks: Ranks = ONE
     pid: int | None = None
     _sockets: Path = field(default_factory=lambda: socket_folder("atoll-hub-"))
     _server: asyncio.Server | None = None
@@ -53,7 +54,10 @@ class Handover:
         argv = ["--socket", path, "--data", self.data, "--config", settings]
         argv += ["--dir", self.folder, "--threads", self.num_threads]
         self._handle = await asyncio.to_thread(
-            spawn_trainer, [str(part) for part in argv], self.folder / "trainer.log"
+            spawn_trainer,
+            [str(part) for part in argv],
+            self.folder / "trainer.log",
+            ranks=self.ranks,
         )
         self.pid = self._handle.pid
         self._watch = asyncio.create_task(self._until_gone(self._handle))

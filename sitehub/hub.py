@@ -7,7 +7,6 @@ transfers and appends run beside each other; none blocks the fold or the trainer
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -21,12 +20,10 @@ from eventlog.errors import (
     BlobMissing,
     BlobUnavailable,
     Conflict,
-    LockHeld,
     LogUnavailable,
 )
-from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined
+from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined, Token
 from eventlog.feed import Feed
-from eventlog.locks import exclusive
 from eventlog.log import EventLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
@@ -44,11 +41,12 @@ from sitehub.actions import (
     Store,
     Tell,
     news,
-    of_a_block,
+    of_an_answer,
 )
 from sitehub.handover import Handover
-from sitehub.leftovers import recorded, sweep
+from sitehub.leftovers import locked, record, recorded, sweep
 from sitehub.logic import HubLogic
+from sitehub.saved import Saving, resume_of
 from sitehub.slow import too_slow
 from sitehub.state import HubState
 from sitehub.wire import Message
@@ -60,7 +58,7 @@ _TURN_S = 0.5  # the longest wait between two looks at our own clock
 @dataclass(slots=True)
 class Hub:
     """One site's hub. `folder`: node-local, the site's own; `say`: one line for a person;
-    `max_rate`: the cap that `blobs` keep to, bytes per second."""
+    `max_rate`: the cap that `blobs` keep to, bytes per second; `saving`: its checkpoints."""
 
     log: EventLog
     blobs: BlobStore
@@ -71,6 +69,7 @@ class Hub:
     walltime_end: float | None = None
     successor: bool = False
     max_rate: float | None = None
+    saving: Saving | None = None
     say: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
     pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
@@ -82,7 +81,8 @@ class Hub:
     _feed: Feed = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _subject: str = ""
-    _said: str = ""
+    _said: tuple[Token | None, int | None] = (None, None)
+    _here: Token | None = None  # the site's last incarnation on this machine
 
     async def run(self) -> int:
         """Take part in the run until it ends or this site leaves; the process's exit code.
@@ -90,14 +90,7 @@ class Hub:
         Raises LockHeld before anything is written where another process is this site on this
         machine (R11), LogDamaged (R19).
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = exclusive(self.folder / "site", f"site {self.site}")
-        except LockHeld as error:
-            raise LockHeld(
-                f"site {self.site} runs on this machine already ({self.folder}): a twin must wait; "
-                "end that process first, or give this one another name"
-            ) from error
+        lock = locked(self.folder, self.site)
         try:
             return await self._run()
         finally:
@@ -110,13 +103,15 @@ class Hub:
         with Projection(path, [table], self.log.run, contiguous=False) as self._projection:
             await self._projection.check(self.log)
             self._writer = self.pen(self.log, self._subject)
+            self._here = recorded(self.folder)
             self.logic = HubLogic(
                 HubState(
                     self.site,
                     View(self._projection.db),
                     walltime_end=self.walltime_end,
-                    predecessor=recorded(self.folder),
+                    predecessor=self._here,
                     successor=self.successor,
+                    saving=self.saving,
                 )
             )
             self._handover = self.trainers(
@@ -150,7 +145,7 @@ class Hub:
                     self._do(action)
                 incarnation = self.logic.hub.incarnation
                 if incarnation is not None and incarnation != before:
-                    self.say(f"admitted at event #{incarnation[0]}: it takes part")
+                    self._admitted(incarnation)
                 self._record()
                 if records := await self._feed.next(_TURN_S):
                     self._fold(records)
@@ -268,10 +263,12 @@ class Hub:
             return self.logic.on_progress(message)
         elif said == "cut":
             self.logic.on_cut()
+        elif said == "saving":
+            self.logic.on_saving()
         elif said is not None:
             self.say(f"the trainer has {said}: {message['error']}")
         elif "did" in message:
-            if told := of_a_block(message):
+            if told := of_an_answer(message):
                 self.say(told)
             self.logic.on_answer(message, self.clock())
         self._feed.notify()
@@ -284,15 +281,18 @@ class Hub:
     # -- what stays on this machine ---------------------------------------------------------------
 
     def _record(self) -> None:
-        """Who holds the lock, for the next one and for whoever looks after this machine."""
-        content = json.dumps(
-            {"incarnation": self.logic.hub.incarnation, "trainer_pid": self._handover.pid}
-        )
-        if content != self._said and self.logic.hub.incarnation is not None:
-            part = self.folder / "site.json.part"
-            part.write_text(content)
-            part.replace(self.folder / "site.json")
-            self._said = content
+        who = (self.logic.hub.incarnation, self._handover.pid)
+        if who != self._said and who[0] is not None:
+            record(self.folder, who[0], who[1])
+            self._said = who
+
+    def _admitted(self, incarnation: Token) -> None:
+        """What the trainer takes up of its site's last life, if it has just begun."""
+        hub = self.logic.hub
+        folder = self.saving.folder if self.saving is not None else None
+        hub.resume = resume_of(hub.view, self.site, folder, self._here)
+        self._here = incarnation
+        self.say(f"admitted at event #{incarnation[0]}: it takes part")
 
 
 def _again(error: Exception) -> str:

@@ -17,7 +17,7 @@ from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclai
 from leases import retention
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
-from sitehub import boundary, delivery, door, evaluating, settling, watchdog
+from sitehub import boundary, delivery, door, evaluating, saved, settling, watchdog
 from sitehub.actions import Action, Append, Drop, Leave
 from sitehub.state import HubState, Leaving, TrainerState
 
@@ -73,6 +73,11 @@ class HubLogic:
     def on_answer(self, answer: dict[str, Any], now: float) -> None:
         """The trainer has carried out its command, or says why it could not."""
         hub, did = self.hub, answer["did"]
+        if did in ("save", "resume"):  # for the next life; this one goes on in any case
+            hub.trainer.saving = hub.trainer.saving and did != "save"
+            hub.trainer.busy = "" if hub.trainer.busy == did else hub.trainer.busy
+            hub.unsettled = list(answer.get("pending", hub.unsettled))
+            return
         if did == "settle":
             settling.on_settled(hub, answer)
             if "error" not in answer:
@@ -99,6 +104,10 @@ class HubLogic:
         """The trainer has cut its delta: it may train while it writes the file."""
         self.hub.trainer.busy, self.hub.trainer.beside = "", "publish"
         self.hub.trainer.num_beside += 1
+
+    def on_saving(self) -> None:
+        """The trainer has copied what it saves: it may train while it writes it."""
+        self.hub.trainer.busy = ""
 
     def on_appended(self, num: int, sequence: int, now: float) -> None:
         """The head of the queue is in the log; whether it holds, the fold says."""
@@ -142,7 +151,15 @@ class HubLogic:
     # -- what to do -------------------------------------------------------------------------------
 
     def actions(self, now: float) -> list[Action]:
-        """Everything that can be begun now."""
+        """Everything that can be begun now. Who leaves waits for its checkpoint, within bounds."""
+        hub, found = self.hub, self._actions(now)
+        if not hub.trainer.saving:
+            return found
+        if now - hub.trainer.saving_since > hub.view.config().limits.compile_s:
+            return found
+        return [action for action in found if not isinstance(action, Leave)]
+
+    def _actions(self, now: float) -> list[Action]:
         hub = self.hub
         if not hub.view.exists():
             return []
@@ -176,6 +193,8 @@ class HubLogic:
             boundary.announce(hub)
             delivery.claim(hub, held, now)
             found += delivery.deliver(hub, held)
+            if saved.is_farewell(hub, held) and not (hub.queue or hub.appending):
+                found += boundary.tell(hub, saved.command(hub, now))
             self._consider_departing(held)
             self._beat(now)
         return found

@@ -9,9 +9,22 @@ from importlib.metadata import version
 import torch
 
 
+def num_ranks() -> int:
+    """How many ranks torchrun has started for this site; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def this_rank() -> int:
+    """The number of this one, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def pick_device() -> torch.device:
-    """The accelerator of this process (torch names ROCm's "cuda" too), or the CPU."""
-    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    """The accelerator of this process (torch names ROCm's "cuda" too), or the CPU. Of several, the
+    one of this rank's number on its node."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def set_threads(num_threads: int) -> None:

@@ -14,13 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eventlog.errors import AtollError
 from eventlog.inner import Inner
+from sitehub.layout import Form, Layout
+
+_OF_ADAMW, _OF_MUON = ("step", "exp_avg", "exp_avg_sq"), ("momentum_buffer",)
+
+
+class StateUnfit(AtollError):
+    """A saved state of an inner optimizer that this one cannot take up."""
 
 
 class InnerOptimizer:
     """One or two optimizers of torch over a model's parameters, stepped as one."""
 
-    def __init__(self, model: torch.nn.Module, inner: Inner) -> None:
+    def __init__(self, model: torch.nn.Module, inner: Inner, layout: Layout) -> None:
+        self._layout = layout
         self._parameters = dict(model.named_parameters())
         self._inner = inner
         self._matrices = _matrices(model) if inner.optimizer == "muon" else set()
@@ -42,18 +51,44 @@ class InnerOptimizer:
             part.step()
 
     def state(self) -> Iterator[tuple[str, str, Tensor]]:
-        """(parameter, what, value) of all state, the optimizer's own tensors; none of a parameter
-        that was never stepped."""
+        """(parameter, what, value) of all that this rank holds, the optimizer's own tensors; none
+        of a parameter that was never stepped."""
         for part in self._parts:
             for name in self._of(part):
                 for what, value in part.state.get(self._parameters[name], {}).items():
                     yield name, what, value
 
-    def restore(self, name: str, what: str, value: Tensor) -> None:
-        """Set one value of the state; it becomes the optimizer's own."""
-        parameter = self._parameters[name]
-        part = next(part for part in self._parts if name in self._of(part))
-        part.state[parameter][what] = value
+    def whole_state(self) -> dict[str, Tensor]:
+        """All of it, gathered from all ranks, on the CPU, by "parameter/what"; copies, which stay
+        as they are while training goes on. Empty on other ranks than the first."""
+        if self._layout.is_first:
+            self._layout.order("state")
+        found = {}
+        for name, what, value in self.state():
+            whole = self._layout.whole(value)
+            if self._layout.is_first:
+                found[f"{name}/{what}"] = whole.detach().to("cpu", copy=True)
+        return found
+
+    def restore(self, forms: dict[str, Form], values: dict[str, Tensor] | None = None) -> None:
+        """Take up a `whole_state`, given at the first rank: every form at every rank. Raises
+        StateUnfit, before anything is changed, where it is of another model or optimizer."""
+        for key, (shape, _) in forms.items():
+            name, _, what = key.rpartition("/")
+            if name not in self._parameters or what not in self._whats(name):
+                raise StateUnfit(f"{key} is no state of this model's inner optimizer")
+            if shape not in ((), tuple(self._parameters[name].shape)):
+                raise StateUnfit(f"{key} has shape {shape}, which its parameter has not")
+        if self._layout.is_first:
+            self._layout.order("restore", forms)
+        for key, form in forms.items():
+            name, _, what = key.rpartition("/")
+            part = next(part for part in self._parts if name in self._of(part))
+            value = None if values is None else values[key]
+            part.state[self._parameters[name]][what] = self._layout.part(name, form, value)
+
+    def _whats(self, name: str) -> tuple[str, ...]:
+        return _OF_MUON if name in self._matrices else _OF_ADAMW
 
     def _of(self, part: torch.optim.Optimizer) -> list[str]:
         muon = isinstance(part, torch.optim.Muon)

@@ -25,7 +25,8 @@ from outer.schedule import rule_of
 from outer.versions import digest, load_parameters, load_version
 from sitehub.corpus import Corpus
 from sitehub.evaluate import Evaluation, evaluate
-from sitehub.model import Parameters, check_fits, load_into, parameters_of
+from sitehub.layout import Between, together
+from sitehub.model import Parameters, check_fits
 from sitehub.training import BlockResult, InnerLoop, Meter
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Replica:
     ) -> None:
         """`residual`: the folder of what encoding has lost so far (`outer.feedback`)."""
         self.loop, self._model, self._corpus, self._outer = loop, model, corpus, outer
-        self._local = parameters_of(model)
+        self._local = loop.layout.local
         self._version: int | None = None
         self._theta: Parameters = {}
         self._momentum: Parameters = {}
@@ -88,23 +89,29 @@ class Replica:
         check_fits(self._model, theta)
         self._theta, self._momentum, self._version = theta, momentum, version
         if keep:
-            self._anchor.rebase(self._local, theta)
+            self._rebase()
         else:
-            self._anchor.restart(self._local, theta)
+            self._restart()
         self._anchor.reserve(self._local)
         self.loop.on_version()
         return digest(theta)
 
     def train(
-        self, block: int, progress: tuple[float, float], on_step: Callable[[Meter], None]
+        self,
+        block: int,
+        progress: tuple[float, float],
+        on_step: Callable[[Meter], None],
+        between: Between = Between(),  # noqa: B008 - frozen
     ) -> BlockResult:
         """local ← trained on one block. Raises DataInvalid."""
         self._check_loaded()
-        return self.loop.train_block(block, progress, on_step)
+        self.loop.layout.order("train", block, progress)
+        return self.loop.train_block(block, progress, on_step, together(self.loop.layout, between))
 
     def cut(self) -> Progress:
         """P ← local; the progress until here, to be encoded before the next `step`."""
         self._check_loaded()
+        self.loop.layout.gather()
         return self._anchor.publish(self._local)
 
     def encode(self, label: str, progress: Progress, path: Path, codec: str) -> Norms:
@@ -143,7 +150,7 @@ class Replica:
 
     def fold(self, version: int) -> None:
         """After its `step`, between two steps of training: local ← θ + (local − P), P is θ."""
-        self._anchor.rebase(self._local, self._theta)
+        self._rebase()
         self._version = version
         self.loop.on_version()
 
@@ -152,21 +159,32 @@ class Replica:
         the inner optimizer begins anew."""
         self._check_loaded()
         if reset:
-            self._anchor.restart(self._local, self._theta)
+            self._restart()
             self.loop.reset()
         else:
-            self._anchor.rebase(self._local, self._theta)
+            self._rebase()
 
     def discard(self) -> None:
         """local ← P: undelivered blocks were reclaimed."""
         self._check_loaded()
         self._anchor.discard(self._local)
+        self.loop.layout.spread()
 
     def evaluate(self, max_tokens: int | None) -> Evaluation:
         """θ, not local, on held-out text."""
         self._check_loaded()
         with self._holding(self._theta):
+            self.loop.layout.order("evaluate", max_tokens)
             return evaluate(self._model, self._corpus, max_tokens)
+
+    def _rebase(self) -> None:
+        self.loop.layout.gather()
+        self._anchor.rebase(self._local, self._theta)
+        self.loop.layout.spread()
+
+    def _restart(self) -> None:
+        self._anchor.restart(self._local, self._theta)
+        self.loop.layout.spread()
 
     def _check_loaded(self) -> None:
         if self._version is None:
@@ -175,12 +193,18 @@ class Replica:
     @contextmanager
     def _holding(self, parameters: Parameters) -> Iterator[None]:
         """The model with other parameters for a while."""
+        self.loop.layout.gather()
         local = {name: value.clone() for name, value in self._local.items()}
-        load_into(self._model, parameters)
+        self._hold(parameters)
         try:
             yield
         finally:
-            load_into(self._model, local)
+            self._hold(local)
+
+    def _hold(self, parameters: Parameters) -> None:
+        for name, value in self._local.items():
+            value.copy_(parameters[name])
+        self.loop.layout.spread()
 
 
 def _check_there(path: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from eventlog.errors import AtollError
@@ -83,6 +84,9 @@ class TrainerHandle:
         """SIGKILL to it and whatever it started; no error if it has ended."""
         if not self.alive():
             return
+        for pid in _descendants(self.pid):  # ranks lead sessions of their own
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)  # a fork may not lead its group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -95,19 +99,46 @@ class TrainerHandle:
             self._pidfd = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How many processes a site's trainer is, here or by a launcher's command on several nodes, and
+    how the model lies on them."""
+
+    num: int = 1
+    sharding: str = "ddp"
+    launcher: tuple[str, ...] = ()  # what stands before `-m sitehub.trainer`; (): ours
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What stands before `-m sitehub.trainer`: torchrun, or this Python."""
+        if self.launcher or self.num == 1:
+            return self.launcher or (sys.executable,)
+        elastic = ("-m", "torch.distributed.run", "--standalone", "--max-restarts", "0")
+        return (sys.executable, *elastic, "--nproc-per-node", str(self.num))
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the trainer is one process, as it is unless somebody says otherwise."""
+        return self.num == 1 and not self.launcher
+
+
+ONE = Ranks()
+
+
 def spawn_trainer(
-    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, ranks: Ranks = ONE
 ) -> TrainerHandle:
     """Start `sitehub.trainer` with these arguments, its output appended to `log`; `env` is added
     to its environment. Raises SpawnFailed."""
     preload = os.environ.get(PRELOAD_VARIABLE, "")
-    if preload:
+    argv = [*argv, *(() if ranks.is_one else ("--sharding", ranks.sharding))]
+    if preload and ranks.is_one:
         request = {"argv": list(argv), "log": str(log.absolute()), "env": dict(env or {})}
         return TrainerHandle(None, int(ask(preload, request)["pid"]), preload)
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "sitehub.trainer", *argv],
+                [*ranks.command, "-m", "sitehub.trainer", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -117,6 +148,21 @@ def spawn_trainer(
     except OSError as error:
         raise SpawnFailed(f"no trainer could be started: {error}") from error
     return TrainerHandle(process, process.pid, "")
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes that a process has started, and so on; none where /proc does not say."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(stat.parent.name))
+    found, left = [], [pid]
+    while left:
+        children = parents.get(left.pop(), [])
+        found += children
+        left += children
+    return found
 
 
 def start_preload(socket_path: Path, log: Path, timeout_s: float = 60.0) -> subprocess.Popen[bytes]:

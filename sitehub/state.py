@@ -8,6 +8,7 @@ from typing import Any
 from eventlog.events import Event, SiteDeparting, Token
 from leases.rows import Block
 from leases.view import View
+from sitehub.saved import Resume, Saving
 
 Key = tuple[int, int, int]  # (epoch, block, lease sequence)
 
@@ -55,6 +56,9 @@ class TrainerState:
     cold: bool = False  # it could not be warmed up; admitted, it tries again
     digest: str = ""  # of the version that it holds
     source: str = "update"  # where that came from
+    resumed: bool = False  # it was told what to take up from its site's last life
+    saving: bool = False  # a checkpoint is on its way to the disk
+    saving_since: float = 0.0
 
 
 @dataclass(slots=True)
@@ -115,6 +119,8 @@ class HubState:
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
     stall_s: float = 0.0  # likewise
     evaluated: int = 0  # the newest version that was, or need not be, evaluated here
+    saving: Saving | None = None  # checkpoints; None: the site makes none
+    resume: Resume | None = None  # what a trainer that has just begun takes up
     delivered_at: float | None = None  # when a delta was announced that is not decided yet
 
     def held(self) -> list[Block]:

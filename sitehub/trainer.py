@@ -1,6 +1,7 @@
 """The trainer: a process that holds the model and does what its hub says.
 
     python -m sitehub.trainer --socket PATH --data DIR --config FILE --dir DIR --threads N
+    torchrun ... -m sitehub.trainer ...     as many ranks; the first one is the trainer
 
 It connects to the hub's unix socket, says `ready`, and answers each command {"do": ...} with
 {"did": ...}; a command that failed has "error", one line, in its answer. Commands are carried out
@@ -17,12 +18,14 @@ import argparse
 import json
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -34,6 +37,8 @@ from outer.arithmetic import SITE_OPERATIONS, self_test
 from sitehub import machine
 from sitehub.commands import Trainer, failure, one_line
 from sitehub.corpus import Corpus
+from sitehub.evaluate import evaluate
+from sitehub.layout import Between, Layout
 from sitehub.model import build_model
 from sitehub.replica import Replica
 from sitehub.training import InnerLoop
@@ -46,6 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to exit; the exit code."""
     arguments = _arguments(argv)
     machine.set_threads(arguments.threads)
+    for number in (signal.SIGTERM, signal.SIGUSR1) if machine.num_ranks() == 1 else ():
+        signal.signal(number, signal.SIG_IGN)  # a job's end is the hub's to hear and to answer
+    device = machine.pick_device()
+    if machine.num_ranks() > 1:
+        from sitehub import ranks  # what of torch is for many
+
+        ranks.join(device)
+    if machine.this_rank() > 0:
+        return _follow(arguments, device)
+    return _lead(arguments, device)
+
+
+def _lead(arguments: argparse.Namespace, device: torch.device) -> int:
+    """The trainer, as its hub knows it."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(arguments.socket)
@@ -69,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(EXIT_BROKEN)
 
     try:
-        trainer = _prepare(arguments, say, inbox.wake, broken)
+        trainer = _prepare(arguments, device, say, inbox.wake, broken)
     except (AtollError, OSError, ValueError) as error:
         traceback.print_exc()
         say({"say": "failed", "error": one_line(error)})
@@ -103,6 +122,7 @@ def _serve(
         with trainer.stall.of(IDLE):
             command = commands.get()
         if command.get("do") == "exit":
+            trainer.end()
             return 0
         try:
             answer = trainer.do(command)
@@ -117,24 +137,64 @@ def _serve(
                 say({"did": command["do"], **answer})
 
 
+def _follow(arguments: argparse.Namespace, device: torch.device) -> int:
+    """A rank that is not the first: does what that one orders, until it ends."""
+    from sitehub import ranks
+
+    try:
+        loop, corpus, _ = _loop(arguments, device, verify="quick")
+    except (AtollError, OSError, ValueError):
+        traceback.print_exc()
+        return EXIT_INVALID
+    layout = loop.layout
+    assert isinstance(layout, ranks.RanksLayout), "there are several ranks"
+
+    def train(block: int, progress: tuple[float, float]) -> None:
+        between = Between(take=lambda: ranks.follow(layout, does))
+        loop.train_block(block, progress, lambda _: None, between)
+
+    does: dict[str, Callable[..., object]] = {
+        "train": train,
+        "reset": loop.reset,
+        "evaluate": lambda max_tokens: evaluate(loop.model, corpus, max_tokens),
+        "state": loop.optimizer.whole_state,
+        "restore": loop.optimizer.restore,
+    }
+    ranks.follow(layout, does)
+    return 0
+
+
+def _loop(
+    arguments: argparse.Namespace, device: torch.device, verify: Literal["quick", "full"]
+) -> tuple[InnerLoop, Corpus, RunConfig]:
+    """Model, data and inner loop of one rank. Raises DataInvalid, ModelInvalid, RanksInvalid."""
+    content = json.loads(arguments.config.read_bytes())
+    config = RunConfig.recorded(content["config"])
+    shape = DataShape.model_validate(content["data"])
+    corpus = Corpus.open(arguments.data, verify=verify)
+    model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
+    torch.nn.Module.to(model, device)  # the model's own `to` is typed for something else
+    layout = None
+    if machine.num_ranks() > 1:
+        from sitehub import ranks
+
+        layout = ranks.layout_of(model, arguments.sharding, config.inner)
+    loop = InnerLoop(model, corpus, config.inner, shape.block_sequences, layout)
+    return loop, corpus, config
+
+
 def _prepare(
     arguments: argparse.Namespace,
+    device: torch.device,
     say: Callable[[Message], None],
     wake: Callable[[], None],
     broken: Callable[[BaseException], None],
 ) -> Trainer:
     """Everything that a command needs, then `ready`."""
-    content = json.loads(arguments.config.read_bytes())
-    config = RunConfig.recorded(content["config"])
-    shape = DataShape.model_validate(content["data"])
-    corpus = Corpus.open(arguments.data, verify="full")
-    device = machine.pick_device()
-    model = build_model(config.model, corpus.vocab_size, config.seed, corpus.sequence_tokens)
-    torch.nn.Module.to(model, device)  # the model's own `to` is typed for something else
-    loop = InnerLoop(model, corpus, config.inner, shape.block_sequences)
+    loop, corpus, config = _loop(arguments, device, verify="full")
     arguments.dir.mkdir(parents=True, exist_ok=True)
     found = self_test().operations
-    replica = Replica(model, corpus, config.outer, loop, arguments.dir / "residual")
+    replica = Replica(loop.model, corpus, config.outer, loop, arguments.dir / "residual")
     if replica.feedback.notice:
         print(replica.feedback.notice, file=sys.stderr, flush=True)
     trainer = Trainer(replica, say, arguments.dir, wake, broken)
@@ -142,7 +202,7 @@ def _prepare(
         {
             "say": "ready",
             "pid": os.getpid(),
-            "hardware": machine.hardware(device),
+            "hardware": machine.hardware(device) | {"ranks": _words(loop.layout)},
             "software": machine.software(device),
             "arithmetic": {name: found[name] for name in SITE_OPERATIONS},
             "manifest_digest": corpus.manifest_digest,
@@ -151,6 +211,10 @@ def _prepare(
         }
     )
     return trainer
+
+
+def _words(layout: Layout) -> str:
+    return f"{layout.size} ({layout.name})" if layout.size > 1 else "1"
 
 
 def _listen(sock: socket.socket, inbox: _Inbox) -> None:
@@ -172,6 +236,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", required=True, type=Path, help="run configuration as JSON")
     parser.add_argument("--dir", required=True, type=Path, help="where exchanged files lie")
     parser.add_argument("--threads", type=int, default=1, help="threads this process may use")
+    parser.add_argument("--sharding", default="ddp", choices=("ddp", "fsdp2"), help="of many ranks")
     return parser.parse_args(argv)
 
 

@@ -15,7 +15,7 @@ from eventlog.inner import Inner
 from sitehub.batches import Batch, batches_of_block
 from sitehub.corpus import Corpus
 from sitehub.evaluate import token_losses
-from sitehub.layout import Layout
+from sitehub.layout import Between, Layout
 from sitehub.model import ModelInvalid
 from sitehub.optimizer import InnerOptimizer
 from sitehub.schedule import learning_rate, step_progress
@@ -88,15 +88,23 @@ class InnerLoop:
         self.layout = layout or Layout(model)
         self._module: Any = torch.compile(self.layout.module) if inner.compile else None
         self._module = self._module or self.layout.module
-        self.optimizer = InnerOptimizer(model, inner)
+        self.model = model
+        self.optimizer = InnerOptimizer(model, inner, self.layout)
 
     def reset(self) -> None:
-        """Forget the optimizer's state."""
+        """Forget the optimizer's state, at every rank."""
+        if self.layout.is_first:
+            self.layout.order("reset")
         self.optimizer.reset()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the inner optimizer goes on as it is from one version to the next."""
+        return self._inner.on_version == "keep"
 
     def on_version(self) -> None:
         """A version was folded in: its state is kept, or forgotten, as configured."""
-        if self._inner.on_version == "reset":
+        if not self.keeps_state:
             self.reset()
 
     def train_block(
@@ -104,26 +112,26 @@ class InnerLoop:
         block: int,
         progress: tuple[float, float],
         on_step: Callable[[Meter], None],
-        has_news: Callable[[], bool] = lambda: False,
+        between: Between = Between(),  # noqa: B008 - frozen
     ) -> BlockResult:
         """Train one whole block, the learning rate by the run's progress from its first to its
-        last step. `on_step` is called after each; with several ranks, where the first one's
-        `has_news` said so. Raises DataInvalid, before the first step."""
+        last step. `on_step` is called after each. Raises DataInvalid, before the first step."""
         batches = list(self._batches(block))
         nats, tokens, seconds, rate, num_skipped = 0.0, 0, 0.0, 0.0, 0
         self.layout.module.train()
         for step, (inputs, targets) in enumerate(batches):
             begun = time.perf_counter()
             rate = learning_rate(step_progress(*progress, step, len(batches)), self._inner)
-            loss, news = self._step(inputs, targets, rate, has_news)
+            loss, waits = self._step(inputs, targets, rate, between)
             taken = time.perf_counter() - begun
             nats += loss * targets.numel()
             tokens += targets.numel()
             seconds += taken
             num_skipped += not math.isfinite(loss)
             self.meter.add(targets.numel(), taken)
-            if news or self.layout.is_first:
-                on_step(self.meter)
+            if waits:
+                between.take()
+            on_step(self.meter)
         return BlockResult(nats / tokens, len(batches), tokens, seconds, rate, num_skipped)
 
     def _batches(self, block: int) -> Iterable[Batch]:
@@ -132,10 +140,11 @@ class InnerLoop:
         )
 
     def _step(
-        self, inputs: torch.Tensor, targets: torch.Tensor, rate: float, has_news: Callable[[], bool]
+        self, inputs: torch.Tensor, targets: torch.Tensor, rate: float, between: Between
     ) -> tuple[float, bool]:
-        """One optimizer step; the loss before it, and whether the first rank has news. Where loss
-        or gradient is not finite the parameters stay as they are, and the loss is not finite."""
+        """One optimizer step; the loss before it, and whether something waits to be done after it.
+        Where loss or gradient is not finite the parameters stay as they are, and the loss returned
+        is not finite."""
         self.optimizer.zero_grad()
         num_rows = self._inner.batch_sequences // self._inner.accumulate
         nats = torch.zeros((), device=self._device)
@@ -147,12 +156,12 @@ class InnerLoop:
                 # ranks average their gradients, so each one's loss counts as often as there are
                 (found * (self.layout.size / targets.numel())).backward()
             nats += found.detach()
-        total, news = self.layout.total((float(nats), float(has_news())))
+        total, waits = self.layout.total((float(nats), float(between.waits())))
         loss, norm = total / targets.numel(), self.layout.clip(self._inner.clip_norm)
         if not math.isfinite(loss) or not math.isfinite(norm):
-            return (loss if not math.isfinite(loss) else math.nan), bool(news)
+            return (loss if not math.isfinite(loss) else math.nan), bool(waits)
         self.optimizer.step(rate)
-        return loss, bool(news)
+        return loss, bool(waits)
 
     def _forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Nats of all targets together."""

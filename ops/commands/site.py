@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,40 @@ def site() -> None:
     "--threads", default=1, show_default=True, metavar="N", help="Threads of the trainer."
 )
 @click.option(
+    "--ranks",
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes of the trainer on this machine, one an accelerator.",
+)
+@click.option(
+    "--sharding",
+    type=click.Choice(["ddp", "fsdp2"]),
+    default="ddp",
+    show_default=True,
+    help="Of many ranks: each has the whole model, or a part of every parameter.",
+)
+@click.option(
+    "--launcher",
+    metavar="COMMAND",
+    help="What starts the ranks in place of --ranks, such as a torchrun over several nodes; "
+    "docs/training.md has examples.",
+)
+@click.option(
+    "--checkpoints",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where this site keeps its inner optimizer and residual for its next job, on whichever "
+    "machine that runs; by default in ATOLL_HOME.",
+)
+@click.option(
+    "--checkpoint-every",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="And once more when it leaves; `never` makes none.",
+)
+@click.option(
     "--walltime", metavar="TIME", help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00."
 )
 @click.option(
@@ -50,6 +87,11 @@ def run_(
     name: str,
     data: Path,
     threads: int,
+    ranks: int,
+    sharding: str,
+    launcher: str | None,
+    checkpoints: Path | None,
+    checkpoint_every: str,
     walltime: str | None,
     successor: bool,
     max_rate: float | None,
@@ -67,48 +109,70 @@ def run_(
     """
     from eventlog.log import NAME
     from sitehub.corpus import Corpus
+    from sitehub.spawn import Ranks
 
     if not NAME.match(name):
         raise click.UsageError(f"{name!r} is no site name: lower-case letters, digits, hyphens")
-    if threads < 1:
-        raise click.UsageError("--threads: at least 1")
+    if threads < 1 or ranks < 1:
+        raise click.UsageError(f"--{'threads' if threads < 1 else 'ranks'}: at least 1")
+    if launcher and ranks > 1:
+        raise click.UsageError("--launcher says itself how many ranks it starts: leave out --ranks")
+    how = Ranks(ranks, sharding, tuple(shlex.split(launcher or "")))
     walltime_s = None if walltime is None else seconds(walltime)
     Corpus.open(data, verify="full")
-    return asyncio.run(_run(run, name, data, threads, walltime_s, successor, max_rate, broker))
+    kept = None
+    if checkpoint_every != "never":
+        folder = checkpoints.absolute() / run / name if checkpoints else None
+        kept = (folder, seconds(checkpoint_every, "--checkpoint-every"))
+    slot = Slot(name, data.absolute(), threads, how, kept, walltime_s, successor, max_rate)
+    return asyncio.run(_run(run, slot, broker))
 
 
-async def _run(
-    run: str,
-    name: str,
-    data: Path,
-    threads: int,
-    walltime_s: float | None,
-    successor: bool,
-    max_rate: float | None,
-    broker: str | None,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One job's part in a run, as its options say."""
+
+    name: str
+    data: Path
+    threads: int
+    ranks: Any
+    checkpoints: tuple[Path | None, float] | None  # where, if not at home; every so many seconds
+    walltime_s: float | None
+    successor: bool
+    max_rate: float | None
+
+
+async def _run(run: str, slot: Slot, broker: str | None) -> int:
     from eventlog.progress import SpokenBlobs
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
+    from sitehub.handover import Handover
     from sitehub.hub import Hub
+    from sitehub.saved import Saving
 
     def tell(text: str) -> None:
-        say(f"{name}: {text}")
+        say(f"{slot.name}: {text}")
 
-    pace = pace_of(max_rate)
-    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (log, blobs, _):
+    home = Home.find().site(run, slot.name)
+    saving = None
+    if slot.checkpoints is not None:
+        saving = Saving(slot.checkpoints[0] or home / "checkpoints", slot.checkpoints[1])
+    walltime_s, pace = slot.walltime_s, pace_of(slot.max_rate)
+    async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (log, blobs, _):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
-            name,
-            Home.find().site(run, name),
-            data.absolute(),
-            num_threads=threads,
+            slot.name,
+            home,
+            slot.data,
+            num_threads=slot.threads,
             walltime_end=None if walltime_s is None else time.monotonic() + walltime_s,
-            successor=successor,
-            max_rate=max_rate,
+            successor=slot.successor,
+            max_rate=slot.max_rate,
+            saving=saving,
             say=tell,
+            trainers=partial(Handover, ranks=slot.ranks),
         )
         on_request(hub.ask_to_leave)
         return await hub.run()
@@ -146,14 +210,15 @@ async def _request(run: str, broker: str | None, event: Any) -> int:
         return await request(log, event)
 
 
-def seconds(text: str) -> float:
-    """A walltime as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
-    click.UsageError, for none at all too."""
+def seconds(text: str, option: str = "--walltime") -> float:
+    """A duration as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
+    click.UsageError, which names the option, for none at all too."""
     found_s = _read(text)
     if found_s is None:
-        raise click.UsageError(f"--walltime {text}: write 90m, 4h, 02:30:00 or 1-12:00")
+        raise click.UsageError(f"{option} {text}: write 90m, 4h, 02:30:00 or 1-12:00")
     if not found_s:
-        raise click.UsageError(f"--walltime {text}: a job that ends now cannot take part")
+        why = "a job that ends now cannot take part" if option == "--walltime" else "write `never`"
+        raise click.UsageError(f"{option} {text}: {why}")
     return found_s
 
 

@@ -11,7 +11,7 @@ from eventlog.config import RunConfig
 from sitehub.build import Options, build
 from sitehub.corpus import Corpus
 from sitehub.sources import folder
-from sitehub.spawn import PRELOAD_VARIABLE, start_preload
+from sitehub.spawn import ONE, PRELOAD_VARIABLE, Ranks, start_preload
 from tests.sitehub.support import Hub, run_config, write_text
 
 StartHub = Callable[..., Hub]
@@ -47,10 +47,12 @@ def start_hub(
     monkeypatch.setenv(PRELOAD_VARIABLE, preload)
     hubs: list[Hub] = []
 
-    def start(config: RunConfig | None = None, threads: int = 1, work: str = "work") -> Hub:
+    def start(
+        config: RunConfig | None = None, threads: int = 1, work: str = "work", ranks: Ranks = ONE
+    ) -> Hub:
         directory = tmp_path / f"hub-{len(hubs)}"
         directory.mkdir()
-        hubs.append(Hub(directory, corpus, config or run_config(), threads, work))
+        hubs.append(Hub(directory, corpus, config or run_config(), threads, work, ranks))
         return hubs[-1]
 
     yield start

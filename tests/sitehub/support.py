@@ -13,7 +13,7 @@ from eventlog.events import DataShape
 from outer.versions import save_parameters
 from sitehub.corpus import Corpus
 from sitehub.model import build_model, parameters_of
-from sitehub.spawn import spawn_trainer
+from sitehub.spawn import ONE, Ranks, spawn_trainer
 from sitehub.wire import Message, read_message, write_message
 
 TABLE = {
@@ -57,7 +57,13 @@ class Hub:
     """The hub's side of one trainer, in the test's own process."""
 
     def __init__(
-        self, directory: Path, corpus: Corpus, config: RunConfig, threads: int, work: str
+        self,
+        directory: Path,
+        corpus: Corpus,
+        config: RunConfig,
+        threads: int,
+        work: str,
+        ranks: Ranks = ONE,
     ) -> None:
         """`work`: the trainer's folder, in `directory`, or another trainer's."""
         self.directory, self.config, self.progress = directory, config, list[Message]()
@@ -73,7 +79,7 @@ class Hub:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self.socket_path))
         self._listener.listen(1)
-        self._listener.settimeout(60)
+        self._listener.settimeout(180 if ranks.num > 1 else 60)
         self.trainer = spawn_trainer(
             [
                 *("--socket", str(self.socket_path), "--data", str(corpus.directory)),
@@ -82,9 +88,10 @@ class Hub:
             ],
             directory / "trainer.log",
             {"OMP_NUM_THREADS": "1"},
+            ranks,
         )
         self.sock, _ = self._listener.accept()
-        self.sock.settimeout(60)
+        self.sock.settimeout(180 if ranks.num > 1 else 60)
 
     def read(self) -> Message:
         message = read_message(self.sock)

@@ -119,9 +119,8 @@ def test_data_of_another_tokenizer_are_refused(corpus: Corpus, tmp_path: Path) -
     content = json.loads((corpus.directory / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     check_tokenizer(table, corpus.tokenizer)
-    first, *rest = content["model"]["merges"]
-    content["model"]["merges"] = rest
-    del content["model"]["vocab"]["".join(first)]
+    *content["model"]["merges"], last = content["model"]["merges"]
+    del content["model"]["vocab"]["".join(last)]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ModelInvalid, match="another vocabulary"):
         check_tokenizer(table, corpus.tokenizer)

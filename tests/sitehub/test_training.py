@@ -154,8 +154,8 @@ def test_muon_makes_matrices_orthogonal_and_leaves_tables_and_gains_to_adamw(
             singular = torch.linalg.svdvals(step / (0.2 * max(value.shape) ** 0.5))
             assert singular.min() > 0.5 and singular.max() < 1.3, name
         else:  # AdamW's first step is the gradient's sign
-            moved = step[step.abs() > 1e-6].abs()
-            torch.testing.assert_close(moved, torch.ones_like(moved), rtol=0, atol=0.05)
+            moved = step[step.abs() > 1e-6].abs()  # less where eps weighs beside a tiny one
+            assert moved.max() < 1.001 and moved.median() > 0.999, name
 
 
 def test_state_is_forgotten_at_a_version_where_that_is_configured(corpus: Corpus) -> None:
