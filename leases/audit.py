@@ -148,6 +148,8 @@ class Audit:
             overheads=sorted(self._both.overhead.sites.values(), key=lambda one: one.site),
             evaluations=evaluations(self.view),
             lineage=lineage(self.view),
+            manifest_digest=self.view.manifest_digest() if self.view.exists() else None,
+            num_parameters=run.num_parameters or 0,
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )

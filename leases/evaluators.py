@@ -19,7 +19,7 @@ _FROM_OPENING_TO_COMMIT = (
 
 class Evaluated(NamedTuple):
     """What an evaluation has said of a version; loss in nats per token, inf where it is no number.
-    `source`: the subject of who measured it."""
+    `source`: the subject of who measured it; `tokens`: merged into the version by its own run."""
 
     version: int
     source: str
@@ -27,6 +27,7 @@ class Evaluated(NamedTuple):
     perplexity: float
     bits_per_byte: float
     num_tokens: int
+    tokens: int
 
 
 def evaluator(view: View, version: int) -> int | None:
@@ -46,8 +47,9 @@ def evaluator(view: View, version: int) -> int | None:
 def evaluations(view: View, limit: int = -1) -> list[Evaluated]:
     """The newest evaluations, at most `limit` of them (-1: all), in the order of the log."""
     rows = view.ask(
-        "SELECT version, source, loss, perplexity, bits_per_byte, num_tokens FROM evaluations "
-        "ORDER BY seq DESC LIMIT ?",
+        "SELECT e.version, e.source, e.loss, e.perplexity, e.bits_per_byte, e.num_tokens, "
+        "coalesce(v.merged_tokens, 0) FROM evaluations e LEFT JOIN versions v USING (version) "
+        "ORDER BY e.seq DESC LIMIT ?",
         limit,
     )
     return [Evaluated(*row) for row in reversed(rows)]

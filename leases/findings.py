@@ -105,6 +105,8 @@ class Findings:
     overheads: list[SiteTotal]
     evaluations: list[Evaluated]
     lineage: Lineage | None
+    manifest_digest: str | None
+    num_parameters: int
     log_digest: str
     model_digest: str | None
 

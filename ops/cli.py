@@ -52,6 +52,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "export",
         "Write a version as a Hugging Face directory.",
     ),
+    "baseline": (
+        "ops.commands.baseline",
+        "baseline",
+        "Train the model of CONFIG centralised: same blocks and tokens, one optimizer.",
+    ),
     "audit": (
         "ops.commands.audit",
         "audit",

@@ -51,6 +51,8 @@ CODES = {
     "ArithmeticDiffers": INVALID,
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
+    "BaselineInvalid": INVALID,
+    "BaselineUnreadable": INVALID,
     "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
