@@ -264,7 +264,8 @@ def _delivered(life: Life, event: DeltaPublished) -> Work:
 
 
 def _num_devices(hardware: dict[str, str]) -> int:
-    said = hardware.get("num_devices", "1")
+    """One for each rank of the trainer ("4 (fsdp)")."""
+    said = hardware.get("ranks", "1").partition(" ")[0]
     return max(1, int(said)) if said.isdecimal() and len(said) < 7 else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 # Dense bf16 with fp32 sums, FLOP/s a device as torch sees it, by part of its name; the first that
@@ -32,10 +33,9 @@ PEAKS: tuple[tuple[str, float], ...] = (
 
 
 def peak_of(device: str) -> float | None:
-    """FLOP/s of a device by its name, None where it is not known (a CPU: it depends on the clock)."""
-    padded = f" {device} ".replace("-", " ").replace("_", " ").upper()
+    """FLOP/s of a device by its name; None where it is not known, as of every processor."""
     for name, peak in PEAKS:
-        if f" {name.upper()} " in padded or (len(name) > 3 and name.upper() in padded):
+        if re.search(rf"\b{name}\b", device, re.IGNORECASE):
             return peak
     return None
 
@@ -50,4 +50,4 @@ def flops_per_token(num_parameters: int, model: dict[str, Any], sequence_tokens:
         width = model["hidden_size"] / heads
     if not (layers and heads and width):
         return 6.0 * num_parameters
-    return 6.0 * num_parameters + 12.0 * layers * heads * width * sequence_tokens
+    return 6.0 * num_parameters + 12.0 * float(layers * heads * width) * sequence_tokens

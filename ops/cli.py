@@ -57,6 +57,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "baseline",
         "Train the model of CONFIG centralised: same blocks and tokens, one optimizer.",
     ),
+    "metrics": (
+        "ops.commands.metrics",
+        "metrics",
+        "Write a run's numbers to files that other tools read.",
+    ),
     "audit": (
         "ops.commands.audit",
         "audit",

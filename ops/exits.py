@@ -68,6 +68,7 @@ CODES = {
     "RequestVoid": USAGE,
     "RunExists": USAGE,
     "ScenarioInvalid": USAGE,
+    "SinkMissing": INVALID,
     "SnapshotInvalid": INVALID,
     "SpawnFailed": INVALID,
     "StateLost": INVALID,
