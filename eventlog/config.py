@@ -16,6 +16,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from eventlog.events import Name, Positive
 from eventlog.inner import Inner
 from eventlog.section import FROM_A_LOG, PositiveFloat, Seconds, Section, Share
+from eventlog.steering import Baseline, Divergence, Evaluation, Start
 
 CodecName = Literal["fp32", "bf16", "int8", "4-bit", "top-k"]
 
@@ -165,6 +166,10 @@ class RunConfig(Section):
     rounds: Rounds = Rounds()
     limits: Limits = Limits()
     snapshots: Snapshots = Snapshots()
+    evaluation: Evaluation = Evaluation()
+    divergence: Divergence = Divergence()
+    baseline: Baseline = Baseline()
+    start: Start = Start()
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
@@ -178,6 +183,11 @@ class RunConfig(Section):
                 f"inner.steps = {self.inner.steps} is {self.blocks_per_round} blocks a round, at "
                 f"most are {MAX_BLOCKS_PER_ROUND}; make blocks larger or rounds shorter"
             )
+        if block % (self.baseline.batch_sequences or batch):
+            raise ValueError(
+                f"baseline.batch_sequences = {self.baseline.batch_sequences} does not divide "
+                f"data.block_sequences = {block}"
+            )
         if not self.model.keys() & {"model_type", "path", "checkpoint"}:
             raise ValueError(
                 'model.model_type is missing (for example "qwen3"), or path, or checkpoint'
@@ -188,8 +198,10 @@ class RunConfig(Section):
     @classmethod
     def recorded(cls, content: Any) -> RunConfig:
         """The configuration that a log holds. What can be carried out stays valid there, though a
-        new run would be refused for it: a rule that came later rewrites no history. Raises
-        pydantic.ValidationError."""
+        new run would be refused for it: a rule that came later rewrites no history, and pauses
+        none. Raises pydantic.ValidationError."""
+        if isinstance(content, dict) and "divergence" not in content:
+            content = {**content, "divergence": {"action": "none"}}
         return cls.model_validate(content, context=FROM_A_LOG)
 
     @property

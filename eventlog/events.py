@@ -68,11 +68,18 @@ class DataShape(Part):
 
 
 class Lineage(Part):
-    """Where a forked run comes from."""
+    """Where a forked run comes from.
+
+    `made`: the event of the parent's log that made the version (its `RoundCommitted`, or for
+    version 0 its `RunCreated`): which of two histories of one name is meant. `tokens`: merged into
+    the version, by the parent and by its own.
+    """
 
     run: Name
     version: Count
     parameters_digest: Digest
+    made: Token | None = None
+    tokens: Count = 0
 
 
 class RunCreated(Event):
@@ -437,6 +444,7 @@ class EvaluationCompleted(Event):
     loss: float  # nats per token
     perplexity: float
     bits_per_byte: float
+    seconds: Seconds = 0.0  # that it took, where the trainer stood still for it
 
 
 # -- leaving --------------------------------------------------------------------------------------

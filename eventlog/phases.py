@@ -6,7 +6,7 @@ A site's are in `VersionApplied.seconds`, of what it did since it last said so; 
 
 from __future__ import annotations
 
-ENCODE, UPLOAD, WAIT, DOWNLOAD, APPLY, BLOCKED, IDLE = SITE = (
+ENCODE, UPLOAD, WAIT, DOWNLOAD, APPLY, BLOCKED, IDLE, EVALUATE = SITE = (
     "encode",  # the delta is encoded and written
     "upload",  # and stored
     "wait",  # from its announcement to its decision: for other sites, and for the merge
@@ -14,8 +14,9 @@ ENCODE, UPLOAD, WAIT, DOWNLOAD, APPLY, BLOCKED, IDLE = SITE = (
     "apply",  # and computed
     "blocked",  # the trainer stood still for work of the exchange
     "idle",  # or because it had nothing to train
+    "evaluate",  # or to evaluate a version
 )
-STALL = (BLOCKED, IDLE)  # of the training thread; all else may run beside it
+STALL = (BLOCKED, IDLE, EVALUATE)  # of the training thread; all else may run beside it
 FETCH, MERGE, STORE = COORDINATOR = (
     "fetch",  # the deltas of the cut are fetched, as far as they were not for their verdicts
     "merge",  # they are merged, and the step is taken

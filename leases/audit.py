@@ -32,7 +32,9 @@ from eventlog.errors import LogDamaged
 from eventlog.projector import Projection
 from leases import verdicts
 from leases.anchors import violation
+from leases.evaluators import evaluations
 from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
+from leases.forks import lineage
 from leases.life import Life
 from leases.overhead import Overhead
 from leases.table import LeaseTable
@@ -144,6 +146,10 @@ class Audit:
                 Departure(*row) for row in self._rows("SELECT * FROM audit_departures ORDER BY seq")
             ],
             overheads=sorted(self._both.overhead.sites.values(), key=lambda one: one.site),
+            evaluations=evaluations(self.view),
+            lineage=lineage(self.view),
+            manifest_digest=self.view.manifest_digest() if self.view.exists() else None,
+            num_parameters=run.num_parameters or 0,
             log_digest=position.log_digest,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )

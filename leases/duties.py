@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from eventlog.config import Timing
 from eventlog.events import CoordinatorTick, Event
 from leases import policy
+from leases.divergence import diverged
 from leases.grounds import Finding
 from leases.view import View
 
@@ -117,6 +118,8 @@ def _rounds(view: View, k: int, transfer: int) -> Iterator[Duty]:
         if row["closed_seq"] is None and row["merged"] + row["quarantined"] == row["blocks"]:
             what = f"epoch {row['epoch']} is merged and not closed"
             yield _duty(f"epoch {row['epoch']}", k, "R15", what, "its close")
+    if run.state == "running" and (found := diverged(view)) is not None:
+        yield _duty("pause", k, "R2", f"the run goes on with {found.why}", "its pause")
     if round_ is None:
         if run.state == "running" and not view.target_reached() and _anybody(view):
             what = f"no round is open after version {run.version}, and sites wait"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eventlog.events import Lineage
+from leases.evaluators import Evaluated
 from leases.overhead import SiteTotal
 
 
@@ -101,6 +103,10 @@ class Findings:
     shares: list[Share]
     departures: list[Departure]
     overheads: list[SiteTotal]
+    evaluations: list[Evaluated]
+    lineage: Lineage | None
+    manifest_digest: str | None
+    num_parameters: int
     log_digest: str
     model_digest: str | None
 
@@ -129,6 +135,8 @@ class Findings:
         """The documented object (docs/reference.md)."""
         whole = asdict(self)
         del whole["shares"], whole["departures"], whole["overheads"]
+        whole["lineage"] = self.lineage.model_dump(mode="json") if self.lineage else None
+        whole["evaluations"] = [one._asdict() for one in self.evaluations]
         return {
             "run": whole.pop("run"),
             "ok": self.ok,

@@ -30,7 +30,8 @@ def created(books: Books, entry: Entry) -> str:
         return void
     books.db.execute(
         "UPDATE run SET created_seq = ?, config = ?, data = ?, arithmetic = ?, "
-        "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?",
+        "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?, "
+        "lineage = ?",
         (
             entry.record.sequence,
             pack(event.config),
@@ -40,6 +41,7 @@ def created(books: Books, entry: Entry) -> str:
             event.parameters_blob,
             event.parameters_digest,
             event.num_parameters,
+            pack(event.lineage.model_dump()) if event.lineage else None,
         ),
     )
     books.run.name, books.run.state = entry.envelope.run, "running"
@@ -53,6 +55,8 @@ def asked(books: Books, entry: Entry) -> str:
     if void:
         return void
     books.run.state, books.run.reason = REQUESTS[event.type][1], event.reason
+    if isinstance(event, RunResumed):
+        books.run.resumed_version = books.run.version
     return ""
 
 
@@ -122,6 +126,8 @@ def _unusable(event: RunCreated) -> str:
         return f"its configuration is invalid: {str(error)[:500]}"
     if event.config_digest != digest:
         return f"its configuration has digest {digest[:12]}, not {event.config_digest[:12]}"
+    if event.lineage and event.lineage.parameters_digest != event.parameters_digest:
+        return "it starts from other parameters than those of the version that it was forked from"
     if event.data.num_sequences * event.data.sequence_tokens > MAX_EPOCH_TOKENS:
         return f"an epoch has more than {MAX_EPOCH_TOKENS} tokens"
     return ""

@@ -6,6 +6,7 @@ from typing import cast
 
 from eventlog.codec import Entry, pack
 from eventlog.events import (
+    OPERATOR,
     DrainRequested,
     EvaluationCompleted,
     Heartbeat,
@@ -147,7 +148,14 @@ def heartbeat(books: Books, entry: Entry) -> str:
 
 
 def evaluated(books: Books, entry: Entry) -> str:
+    """R10: a site's trainer has done this; what it owes counts from here."""
     event = cast(EvaluationCompleted, entry.event)
+    if event.version > books.run.version:
+        return f"there is no version {event.version} yet, the newest is {books.run.version}"
+    if entry.record.subject != OPERATOR:
+        life = books.writer
+        books.progressed(life)
+        life.phase = "training" if life.phase == "evaluating" else life.phase
     books.db.execute(
         "INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
         (

@@ -14,7 +14,7 @@ from typing import Any
 
 from eventlog.codec import Entry
 from eventlog.events import RoundCommitted, SnapshotSaved, VersionApplied
-from eventlog.phases import APPLY, BLOCKED, DOWNLOAD, ENCODE, IDLE, UPLOAD, WAIT
+from eventlog.phases import APPLY, BLOCKED, DOWNLOAD, ENCODE, EVALUATE, IDLE, UPLOAD, WAIT
 from leases.states import is_void
 
 
@@ -23,7 +23,7 @@ class Row:
     """One site's exchange that ended in a version: seconds. `wait`: for other sites, without the
     coordinator's own work; `merge`: that work (fetch, merge, upload of the update); `snapshot`: the
     coordinator's, of the version before, where it stored one; `stall`: the trainer stood still,
-    `blocked` by the exchange or `idle`; `wall`: the round's."""
+    `blocked` by the exchange, `idle`, or to `evaluate` a version; `wall`: the round's."""
 
     site: str
     version: int
@@ -36,6 +36,7 @@ class Row:
     snapshot: float
     blocked: float
     idle: float
+    evaluate: float
     stall: float
     wall: float
 
@@ -122,6 +123,7 @@ class Overhead:
             snapshot=self._snapshots.get(event.version - 1, 0.0),
             blocked=said.get(BLOCKED, 0.0),
             idle=said.get(IDLE, 0.0),
+            evaluate=said.get(EVALUATE, 0.0),
             stall=event.stall_s,
             wall=wall,
         )

@@ -74,6 +74,9 @@ def owes(view: View, one: Incarnation) -> Owed | None:
         return _owed(timing, "without a version since it was admitted", ticks, transfer_s)
     states = {block.state for block in view.held(one.token[0])}
     if TRAINING in states:
+        if one.phase == "evaluating":
+            bound_s = max(timing.lease_s, view.config().evaluation.most_s)
+            return _owed(timing, "evaluating a version, with a block begun", ticks, bound_s)
         if one.phase != "training":  # it fetches or applies a version before it goes on
             return _owed(timing, f"{one.phase}, with a block begun", ticks, transfer_s)
         stepped = one.step > 0 or one.tokens > 0

@@ -41,6 +41,7 @@ class RunRow:
     outstanding_blocks: int
     live: int
     finished_seq: int | None
+    resumed_version: int  # at which it was resumed last: what was before is no divergence now
 
 
 @dataclass(slots=True)

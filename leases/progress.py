@@ -63,8 +63,17 @@ def target_reached(
 def share_done(
     config: RunConfig, index: BlockIndex, version: int, merged_tokens: int, own_tokens: int
 ) -> float:
-    """Progress in [0, 1] that schedules use: what is merged at the base version plus
-    what the site itself has trained since."""
+    """Progress in [0, 1] that schedules use: what is merged at the base version plus what the site
+    itself has trained since, behind what a forked run's parent had done."""
+    begun = config.start.share
+    own = share_of_target(config, index, version, merged_tokens, own_tokens)
+    return begun + (1.0 - begun) * own if begun else own
+
+
+def share_of_target(
+    config: RunConfig, index: BlockIndex, version: int, merged_tokens: int, own_tokens: int = 0
+) -> float:
+    """Progress in [0, 1] of the run's own target."""
     aim = goal(config, index)
     if aim.rounds is not None:
         quota_tokens = config.blocks_per_round * index.block_tokens

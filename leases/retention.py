@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+from leases.view import View
+
 
 def horizon(db: sqlite3.Connection) -> tuple[int, str]:
     """The version up to which what led to it may go, and why; 0: nothing may.
@@ -120,3 +122,19 @@ def unnamed(db: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:
 def _unreleased(db: sqlite3.Connection, sql: str, horizon: int) -> set[str]:
     rows = db.execute(f"SELECT * FROM ({sql}) EXCEPT SELECT blob FROM released", (horizon,))
     return {row[0] for row in rows}
+
+
+def first_left(view: View, version: int) -> int | None:
+    """Where retention has released what made a version: the first one that can still be rebuilt.
+    None where this one can."""
+    if view.snapshot_at_most(version) or first_released(view, version) is None:
+        return None
+    later = (row.version for row in view.versions(after=version))
+    return next((one for one in later if view.snapshot_at_most(one)), view.run().version)
+
+
+def first_released(view: View, version: int) -> int | None:
+    """The first version up to this one whose update, and so its deltas, retention has released."""
+    names = set(released(view.db))
+    gone = (row.version for row in view.versions() if row.update_blob in names)
+    return next((one for one in gone if one <= version), None)

@@ -25,12 +25,14 @@ from eventlog.events import (
     RoundClosed,
     RoundOpened,
     RunFinished,
+    RunPaused,
     SiteAdmitted,
     SiteDeparted,
     SiteRefused,
 )
 from leases import policy, rulings_deltas
 from leases.agenda import blocks_ahead
+from leases.divergence import diverged
 from leases.grounds import Finding, Standing
 from leases.owing import overdue
 from leases.rows import Incarnation
@@ -176,7 +178,16 @@ def _finished(at: Standing, event: RunFinished) -> list[Finding]:
     return [Finding("P2", "R2", what, "the departure of every site first")] if names else []
 
 
+def _paused(at: Standing, event: RunPaused) -> list[Finding]:
+    """R2: the coordinator pauses a run that has diverged, and no other."""
+    if diverged(at.view) is not None:
+        return []
+    what = "the coordinator pauses the run, which has not diverged by [divergence]"
+    return [Finding("P2", "R2", what, "a run that goes on until an operator pauses it")]
+
+
 RULES: dict[type[Event], Callable[[Standing, Any], list[Finding]]] = {
+    RunPaused: _paused,
     RoundOpened: _opened,
     LeaseGranted: _granted,
     DeltaRefused: rulings_deltas.refused,

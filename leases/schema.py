@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 _TABLES = """
 CREATE TABLE run (
@@ -26,7 +26,8 @@ CREATE TABLE run (
     round INTEGER NOT NULL DEFAULT 0, version INTEGER NOT NULL DEFAULT 0,
     merged_tokens INTEGER NOT NULL DEFAULT 0, merged_blocks INTEGER NOT NULL DEFAULT 0,
     outstanding_tokens INTEGER NOT NULL DEFAULT 0, outstanding_blocks INTEGER NOT NULL DEFAULT 0,
-    live INTEGER NOT NULL DEFAULT 0, finished_seq INTEGER
+    live INTEGER NOT NULL DEFAULT 0, finished_seq INTEGER,
+    resumed_version INTEGER NOT NULL DEFAULT 0, lineage BLOB
 );
 CREATE TABLE sources (
     subject TEXT PRIMARY KEY, n INTEGER NOT NULL, last_id TEXT NOT NULL, last_seq INTEGER NOT NULL

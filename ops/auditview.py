@@ -10,6 +10,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from leases.evaluators import Evaluated
 from leases.findings import Findings, Share
 from leases.life import Life
 from leases.overhead import SECONDS as OVERHEADS
@@ -152,6 +153,23 @@ def _figures(console: Console, found: Findings) -> None:
     rest = found.last_sequence - found.anchored_through
     tail = f"; the last {rest} stand on this copy's word" if rest else ""
     console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
+    if found.lineage:
+        console.print(f"Forked from version {found.lineage.version} of {found.lineage.run}.")
+    if found.evaluations:
+        console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}.")
+
+
+def _evaluated(evaluations: list[Evaluated]) -> str:
+    """The newest evaluation, and the best where that is another."""
+    newest, best = evaluations[-1], min(evaluations, key=lambda one: one.loss)
+    who = newest.source.removeprefix("site.")
+    said = (
+        f"version {newest.version} has loss {newest.loss:.4f} nats, perplexity "
+        f"{newest.perplexity:.4g}, {newest.bits_per_byte:.3f} bits per byte, by {who}"
+    )
+    if best.version == newest.version:
+        return said
+    return f"{said}; the best was version {best.version} with {best.loss:.4f}"
 
 
 def _epochs(found: Findings) -> Table:

@@ -26,7 +26,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "demo",
         "Train a small model over three sites, with a crash and a late join; audit it.",
     ),
-    "run": ("ops.commands.run", "run", "Create, list and show runs; pause, resume and stop one."),
+    "run": (
+        "ops.commands.run",
+        "run",
+        "Create, list, show and fork runs; pause, resume and stop one.",
+    ),
     "coordinate": (
         "ops.commands.coordinate",
         "coordinate",
@@ -47,6 +51,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "ops.commands.export",
         "export",
         "Write a version as a Hugging Face directory.",
+    ),
+    "baseline": (
+        "ops.commands.baseline",
+        "baseline",
+        "Train the model of CONFIG centralised: same blocks and tokens, one optimizer.",
+    ),
+    "metrics": (
+        "ops.commands.metrics",
+        "metrics",
+        "Write a run's numbers to files that other tools read.",
     ),
     "audit": (
         "ops.commands.audit",

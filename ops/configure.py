@@ -34,6 +34,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         raise ConfigInvalid(f"{path}: not UTF-8 text at byte {error.start}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"{path}: not TOML: {error}") from error
+    return changed(tree, overrides, str(path))
+
+
+def changed(tree: dict[str, Any], overrides: Sequence[str], where: str) -> RunConfig:
+    """The checked configuration of a tree that is read from `where`, after overrides as in `load`;
+    the tree changes with them. Raises ConfigInvalid."""
     if any(override.partition(".")[0].strip() == "target" for override in overrides):
         tree.pop("target", None)  # one of three: to name one is to leave the file's
     for override in overrides:
@@ -42,7 +48,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         return RunConfig.model_validate(tree)
     except ValidationError as error:
         named = {override.partition("=")[0].replace(" ", "") for override in overrides}
-        raise ConfigInvalid("\n".join(_problems(path, named, error))) from error
+        raise ConfigInvalid("\n".join(_problems(where, named, error))) from error
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -65,7 +71,7 @@ def _value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _problems(path: Path, overridden: set[str], error: ValidationError) -> Iterable[str]:
+def _problems(where: str, overridden: set[str], error: ValidationError) -> Iterable[str]:
     """A line each, which names what is to be changed: the file, or an override of it."""
     for problem in error.errors(include_url=False):
         keys = [str(part) for part in problem["loc"]]
@@ -80,8 +86,8 @@ def _problems(path: Path, overridden: set[str], error: ValidationError) -> Itera
         elif keys and not isinstance(problem["input"], dict):
             what = f"{what[0].lower()}{what[1:]}, not {problem['input']!r}"
         key = ".".join(keys)
-        where = "--set" if key in overridden else f"{path}:"
-        yield f"{where} {key}: {what}" if key else f"{where} {what}"
+        begins = "--set" if key in overridden else f"{where}:"
+        yield f"{begins} {key}: {what}" if key else f"{begins} {what}"
 
 
 def _suggestion(keys: list[str]) -> str:

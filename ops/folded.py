@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from eventlog.codec import Entry
 from eventlog.errors import AtollError, Conflict, LockHeld, RunUnknown
 from eventlog.events import OPERATOR, DrainRequested, Event
+from eventlog.export import to_end
 from eventlog.log import EventLog
 from eventlog.projector import Projection, run_projection
 from eventlog.writer import Stamp, Writer
@@ -54,6 +56,15 @@ async def folded(log: EventLog, name: str = "operator") -> AsyncIterator[Project
         if not View(projection.db).exists():
             raise RunUnknown(f"run {log.run} was never completed: create it again")
         yield projection
+
+
+async def entries(log: EventLog) -> AsyncIterator[tuple[Entry, str]]:
+    """Every event of a log as it stands now, with the fold's word on it; folded in memory. Raises
+    LogDamaged, LogUnavailable."""
+    with Projection(":memory:", [LeaseTable()], log.run) as projection:
+        async for records in to_end(log):
+            for entry, (void,) in projection.apply(records):
+                yield entry, void
 
 
 async def request(log: EventLog, event: Event) -> int:

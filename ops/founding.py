@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from broker.connection import Connection
 from broker.jetstream_log import JetStreamLog
+from eventlog.blobs import BlobStore
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError, Conflict
 from eventlog.events import OPERATOR, RunCreated
@@ -52,6 +54,19 @@ async def create(
     connection: Connection, config: RunConfig, model: PreTrainedModel, corpus: Corpus
 ) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
+    Raises as `begin`."""
+    return await begin(
+        connection, config, lambda blobs, folder: found(config, model, corpus, blobs, folder)
+    )
+
+
+async def begin(
+    connection: Connection,
+    config: RunConfig,
+    make: Callable[[BlobStore, Path], Awaitable[RunCreated]],
+) -> RunCreated:
+    """Make a run's stream and blob bucket, and append the event that `make` makes, which may store
+    blobs and use a folder for them.
 
     A creation that was interrupted is completed by doing it again. Raises RunExists, and what
     `usable` raises, before anything is made.
@@ -63,7 +78,7 @@ async def create(
     blobs = await blobs_of(connection, config.name, config.blobs, create=True)
     try:
         with TemporaryDirectory(prefix="atoll-create-") as folder:
-            event = await found(config, model, corpus, blobs, Path(folder))
+            event = await make(blobs, Path(folder))
     finally:
         await blobs.close()
     try:

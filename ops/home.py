@@ -80,6 +80,10 @@ class Home:
             Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
 
+    def baseline(self, name: str) -> Path:
+        """Checkpoint and result of the baseline of a configuration."""
+        return self._made("baselines", name)
+
     def note_data(self, run: str, folder: Path) -> None:
         """Remember where the data of a run lie on this machine."""
         (self._made("data") / run).write_bytes(os.fsencode(folder.absolute()))

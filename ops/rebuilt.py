@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventlog.blobs import BlobStore
+from leases.retention import first_left
 from leases.view import View
 from ops.folded import RequestVoid
 from ops.home import Home
@@ -22,7 +23,7 @@ async def rebuilt(
     """The version's number (None: the newest), and the model with its parameters, whose digest is
     the log's. Raises RequestVoid where the data are not the run's or there is no such version (any
     more), and as `parameters_at`."""
-    from outer.recover import first_left, parameters_at
+    from outer.recover import parameters_at
     from sitehub.model import build_model, load_into
 
     run, newest = view.run().name, view.run().version

@@ -138,7 +138,7 @@ async def nearest(view: View, shelf: Shelf, version: int) -> Recovered:
         shelf.say(f"{lost[-1][1]}; {tried} tried")
     what, blob = "the initial parameters", view.run().parameters_blob
     try:
-        if (first := _first_released(view, version)) is None:
+        if (first := retention.first_released(view, version)) is None:
             return await _initial(view, shelf)
         lost.append((blob, f"{what} (what made version {first} of them is released)"))
     except (BlobMissing, BlobDamaged, SnapshotInvalid, VersionDiffers) as error:
@@ -202,22 +202,6 @@ async def _stored(view: View, shelf: Shelf, row: Version) -> Recovered:
             raise
         return await _stored(view, shelf, row)
     return Recovered(state, digests)
-
-
-def first_left(view: View, version: int) -> int | None:
-    """Where retention has released what made a version: the first one that can still be rebuilt.
-    None where this one can."""
-    if view.snapshot_at_most(version) or _first_released(view, version) is None:
-        return None
-    later = (row.version for row in view.versions(after=version))
-    return next((one for one in later if view.snapshot_at_most(one)), view.run().version)
-
-
-def _first_released(view: View, version: int) -> int | None:
-    """The first version up to this one whose update, and so its deltas, retention has released."""
-    released = set(retention.released(view.db))
-    gone = (row.version for row in view.versions() if row.update_blob in released)
-    return next((one for one in gone if one <= version), None)
 
 
 async def _initial(view: View, shelf: Shelf) -> Recovered:

@@ -21,6 +21,7 @@ from eventlog.log import MAX_BATCH
 from leases import policy
 from leases.agenda import Agenda, of
 from leases.blocks import weights
+from leases.divergence import pausing
 from leases.outliers import Guard
 from leases.quarantine import quarantines
 from leases.rows import Delta, Incarnation, Round
@@ -260,6 +261,7 @@ def decide(view: View, facts: Facts, max_grants: int = MAX_BATCH) -> list[Event]
         or saving(view, facts)
         or finishing(view, facts)
         or closing(view, facts)
+        or pausing(view)
         or opening(view)
         or list(policy.grants(view, max_grants)[:max_grants])
         or list(steals(view))

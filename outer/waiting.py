@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from eventlog.config import Timing
 from leases import policy
+from leases.divergence import diverged
+from leases.forks import fork_options
 from leases.owing import owes
 from leases.rows import Delta, Incarnation, Join, Round, Run
 from leases.states import TRAINED
@@ -29,12 +31,13 @@ LATE_TICKS = 3  # a tick this much overdue is worth a line
 class Wait:
     """`who` waits; `what` is being waited for or is the matter; `until`: when that ends, '' where
     nobody can know. `remedy`: what ends it that a person must do ("create", "coordinate", "site",
-    "resume"), '' where it ends by itself."""
+    "resume", "fork"), '' where it ends by itself; `how`: options that it takes."""
 
     who: str
     what: str
     until: str = ""
     remedy: str = ""
+    how: str = ""
 
     def __str__(self) -> str:
         return f"{self.who} {self.what}" + (f", {self.until}" if self.until else "")
@@ -85,7 +88,11 @@ def _run_waits(view: View, run: Run) -> list[Wait]:
         return [Wait("this atoll", f"is too old for the run ({run.read_only})", "until upgraded")]
     if run.state == "paused":
         why = f"is paused: {run.reason}; started blocks are still finished and merged"
-        return [Wait("the run", why, "until it is resumed", "resume")]
+        found = diverged(view)
+        if found is None:
+            return [Wait("the run", why, "until it is resumed", "resume")]
+        how = fork_options(view, found)
+        return [Wait("the run", why, "until it is resumed, or another goes on", "fork", how)]
     if run.state == "stopping":
         live = [one.site for one in view.live()]
         left = f"; {names(live)} deliver what is started" if live else ""

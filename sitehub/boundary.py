@@ -1,7 +1,8 @@
 """What the trainer does next: decided at every block boundary, one command at a time.
 
 The order keeps the anchor rule: refusals and reclaims are answered first, then the
-newest version is folded in, then a due delta is cut, then the next started block is trained.
+newest version is folded in, then a due delta is cut, then the version is evaluated where that is
+this site's turn, then the next started block is trained.
 
 With overlap, a new version is fetched and computed while blocks are trained, and folded in between
 two steps; only a delta waits for it, so that it is based on the newest version (docs/overlap.md).
@@ -17,7 +18,7 @@ from leases import retention
 from leases.progress import share_done, share_merged
 from leases.rows import Block, Version
 from leases.states import TRAINED, TRAINING
-from sitehub import delivery, saved
+from sitehub import delivery, evaluating, saved
 from sitehub.actions import Action, Fetch, Tell
 from sitehub.saved import Resume
 from sitehub.state import HubState, key_of
@@ -39,6 +40,8 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
         return tell(hub, delivery.cut(hub, held, trainer.version))
     if (behind or trainer.beside) and not hub.overlaps:
         return []  # see `exchange`
+    if not trainer.beside and not behind and (asked := evaluating.due(hub)):
+        return tell(hub, asked)
     return _train(hub, held)
 
 

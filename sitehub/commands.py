@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eventlog.errors import AtollError
-from eventlog.phases import BLOCKED
+from eventlog.phases import BLOCKED, EVALUATE
 from sitehub import checkpoint
 from sitehub.beside import Beside, Rest
 from sitehub.layout import Between
@@ -48,7 +48,7 @@ class Trainer:
         """Raises AtollError where nothing was changed; anything else means a broken state."""
         if command["do"] == "train":
             return self._do_train(command)
-        with self.stall.of(BLOCKED):
+        with self.stall.of(EVALUATE if command["do"] == "evaluate" else BLOCKED):
             if command["do"] != "wake":
                 self._beside.wait()  # whoever reads P or θ finds them whole
             method = getattr(self, f"_do_{command['do']}")

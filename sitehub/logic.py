@@ -17,7 +17,7 @@ from eventlog.events import DeltaPublished, DeltaRefused, Heartbeat, LeaseReclai
 from leases import retention
 from leases.rows import Block, Incarnation
 from leases.states import LEASED, TRAINED, TRAINING, is_void
-from sitehub import boundary, delivery, door, saved, settling, watchdog
+from sitehub import boundary, delivery, door, evaluating, saved, settling, watchdog
 from sitehub.actions import Action, Append, Drop, Leave
 from sitehub.state import HubState, Leaving, TrainerState
 
@@ -97,6 +97,8 @@ class HubLogic:
             delivery.on_cut(hub, answer)
         elif did in ("load", "apply"):
             boundary.on_version(hub, answer)
+        elif did == "evaluate":
+            evaluating.on_evaluated(hub, answer)
 
     def on_cut(self) -> None:
         """The trainer has cut its delta: it may train while it writes the file."""
@@ -260,6 +262,8 @@ class HubLogic:
     def _phase(self) -> str:
         if self.hub.trainer.version is None:
             return "starting"
+        if self.hub.trainer.busy == "evaluate":
+            return "evaluating"
         if self.hub.trainer.busy == "train" and self.hub.overlaps:
             return "training"
         if self.hub.publication is not None:

@@ -11,7 +11,7 @@ from eventlog import phases
 
 class Stall:
     """Seconds of one thread since they were asked for last: `blocked`, in work that is no training
-    and was not done beside it; `idle`, without a command."""
+    and was not done beside it; `idle`, without a command; `evaluate`, for an evaluation."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Stall:
             self._kind = ""
 
     def take(self) -> dict[str, float]:
-        """Both, until now; counted anew from here."""
+        """Each kind, until now; counted anew from here."""
         if self._kind:
             self._count()
         found = self._seconds

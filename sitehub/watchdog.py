@@ -26,6 +26,8 @@ def _hangs(hub: HubState, now: float) -> str:
     command_s = bound_s = max(timing.lease_s, limits.compile_s)
     if trainer.busy == "train":
         bound_s = progress_bound_s(limits, timing, trainer.step > 0, trainer.step_s)
+    elif trainer.busy == "evaluate":
+        bound_s = max(timing.lease_s, hub.view.config().evaluation.most_s)
     looks = (
         (hub.eye, trainer.busy, (trainer.num_told, trainer.step), bound_s),
         (hub.eye_beside, trainer.beside, (trainer.num_beside, 0), command_s),

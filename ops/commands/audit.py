@@ -14,9 +14,11 @@ from ops.output import broker_option, file_or_run, json_option, print_json
 if TYPE_CHECKING:
     from leases.findings import Findings
     from leases.life import Life
+    from ops.compared import Compared
     from outer.verify import Deep
 
 Outcome = tuple["Findings", "Deep | None"]
+_UNMEASURED = "No version was evaluated, so none can be compared with the baseline: atoll eval"
 MAX_DIGITS = 18  # of an epoch's or a block's number; any such fits a database
 
 
@@ -38,6 +40,16 @@ class _Block(click.ParamType):
 @click.argument("target", metavar="RUN|FILE")
 @click.option("--deep", is_flag=True, help="Recompute every version from the deltas, bit by bit.")
 @click.option("--explain", is_flag=True, help="Say which blocks were reclaimed from whom, and why.")
+@click.option(
+    "--parent",
+    metavar="RUN|FILE",
+    help="Of a fork: compare where it says that it comes from with this log.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The result of `atoll baseline`: say how far the newest evaluation is from it.",
+)
 @click.option("--block", type=_Block(), help="Show the life of block B of epoch E: 0:17.")
 @broker_option
 @json_option
@@ -45,6 +57,8 @@ def audit(
     target: str,
     deep: bool,
     explain: bool,
+    parent: str | None,
+    baseline: Path | None,
     block: tuple[int, int] | None,
     broker: str | None,
     as_json: bool,
@@ -67,18 +81,45 @@ def audit(
         findings, went = _of_file(found, life, deep)
     else:
         findings, went = asyncio.run(_of_run(found, broker, life, deep))
-    ok = findings.ok and (went is None or went.ok)
+    unlike = None if parent is None else _unlike(findings, parent, broker)
+    compared = None if baseline is None else _compared(findings, baseline)
+    ok = findings.ok and (went is None or went.ok) and not unlike
     if life is not None and ok:
         from ops import auditview
 
         if missing := auditview.no_such_block(life, findings):
             raise click.UsageError(missing)
     if as_json:
-        print_json(_as_json(findings, went, life, explain, ok))
+        whole = _as_json(findings, went, life, explain, ok)
+        if unlike is not None:
+            whole["parent"] = {"log": parent, "ok": not unlike, "what": unlike}
+        if baseline is not None:
+            whole["baseline"] = compared.as_json() if compared else None
+        print_json(whole)
     else:
         _print(findings, went, life, explain, target)
+        if unlike is not None:
+            said = f"does not hold: {unlike}" if unlike else f"holds: {parent} says the same"
+            click.echo(f"Its lineage {said}")
+        if baseline is not None:
+            click.echo(compared.line() if compared else _UNMEASURED)
     if not ok:
         raise click.exceptions.Exit(exits.VIOLATION)
+
+
+def _unlike(findings: Findings, parent: str, broker: str | None) -> str:
+    """Why the parent's log does not bear a lineage out; '' where it does."""
+    from ops.lineage import verify
+
+    if findings.lineage is None:
+        raise click.UsageError(f"run {findings.run} is no fork; leave --parent out")
+    return asyncio.run(verify(findings.lineage, file_or_run(parent), broker))
+
+
+def _compared(findings: Findings, baseline: Path) -> Compared | None:
+    from ops.compared import compare, load
+
+    return compare(load(baseline), findings)
 
 
 def _of_file(path: Path, life: Life | None, deep: bool) -> Outcome:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.commands.create import create
+from ops.commands.fork import fork
 from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
@@ -16,68 +17,15 @@ if TYPE_CHECKING:
 
 @click.group()
 def run() -> None:
-    """Create, list and show runs; pause, resume and stop one.
+    """Create, list, show and fork runs; pause, resume and stop one.
 
     A run trains one model up to its target: one log on the broker, one configuration, one data
     manifest. Sites join and leave it as they like.
     """
 
 
-@run.command()
-@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--data", metavar="DIR", help="The data, in place of the configuration's data.path.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Replace a value, such as inner.steps=50; may be given again.",
-)
-@broker_option
-@json_option
-def create(
-    config: Path, data: str | None, overrides: tuple[str, ...], broker: str | None, as_json: bool
-) -> None:
-    """Create a run from the TOML file CONFIG.
-
-    Its configuration, data manifest and initial parameters are fixed from here on. Whatever is
-    wrong with them is said before anything is written. ops/configs/demo.toml in the checkout is an
-    example; eventlog/config.py there explains every key.
-    """
-    from ops.configure import load
-
-    settings = load(config, overrides)  # before what takes seconds to import
-    from ops.founding import checked
-    from ops.home import Home
-
-    settings, model, corpus = checked(settings, config, data)
-    event = asyncio.run(_create(broker, settings, model, corpus))
-    Home.find().note_data(settings.name, corpus.directory)
-    shape = event.data
-    if as_json:
-        print_json(
-            {
-                "run": settings.name,
-                "config_digest": event.config_digest,
-                "manifest_digest": shape.manifest_digest,
-                "num_parameters": event.num_parameters,
-                "parameters_digest": event.parameters_digest,
-                "epoch_tokens": shape.num_sequences * shape.sequence_tokens,
-            }
-        )
-        return
-    click.echo(settings.name)
-    tokens = shape.num_sequences * shape.sequence_tokens
-    say(f"{event.num_parameters:,} parameters; {tokens:,} tokens an epoch")
-    say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
-
-
-async def _create(broker: str | None, settings: Any, model: Any, corpus: Any) -> Any:
-    from ops import founding
-    from ops.connect import connected
-
-    async with await connected(broker, "operator") as connection:
-        return await founding.create(connection, settings, model, corpus)
+run.add_command(create)
+run.add_command(fork)
 
 
 @run.command("list")
@@ -126,26 +74,46 @@ def show(name: str, broker: str | None, as_json: bool) -> None:
     if as_json:
         print_json(summary | {"config": config})
         return
+    goodput = summary.pop("goodput")
     rows = [
         (key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or "-")
-        for key, value in summary.items()
+        for key, value in _flat(summary)
     ]
-    rows += _flat(config)
+    rows += [*_effort(goodput), *_flat(config)]
     width = max(len(key) for key, _ in rows)
     for key, value in rows:
         click.echo(f"{key:{width}}  {value}")
 
 
+def _effort(goodput: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the time went into, by site, in a line each."""
+    rows = []
+    for one in goodput["sites"]:
+        lost = sorted(one["lost_share"].items(), key=lambda item: -item[1])
+        names = ", ".join(f"{name.replace('_', ' ')} {share:.1%}" for name, share in lost if share)
+        mfu = "" if one["mfu"] is None else f", {one['mfu']:.1%} of the devices' peak"
+        said = (
+            f"{one['device_hours']:.2f} device-hours, {one['tokens_per_s']:,.0f} tokens/s{mfu}, "
+            f"training {one['training_share']:.1%}"
+        )
+        rows.append((f"goodput of {one['site']}", f"{said}; {names}" if names else said))
+    return rows
+
+
 async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    from leases.goodput import Goodput
     from leases.view import View
     from ops.connect import opened
-    from ops.folded import folded
+    from ops.folded import entries, folded
 
+    goodput = Goodput()
     async with opened(name, broker) as (log, _, _), folded(log) as projection:
+        async for entry, void in entries(log):
+            goodput.see(entry, void)
         view = View(projection.db)
         config = view.config().model_dump(mode="json", exclude_none=True)
         config["data"].pop("path", None)
-        return _summary(view), config
+        return _summary(view) | _more(view) | {"goodput": goodput.as_json()}, config
 
 
 @run.command()
@@ -229,6 +197,22 @@ def _summary(view: View) -> dict[str, Any]:
         "num_parameters": one.num_parameters,
         "coordinator": one.holder,
         "term": one.term,
+    }
+
+
+def _more(view: View) -> dict[str, Any]:
+    """What only `run show` says of it: where it comes from, and whether it has diverged."""
+    from leases.divergence import diverged
+    from leases.evaluators import evaluations
+    from leases.forks import fork_options, lineage
+
+    come, found, newest = lineage(view), diverged(view), evaluations(view, 1)
+    name = view.run().name
+    return {
+        "lineage": come.model_dump(mode="json") if come else None,
+        "evaluation": newest[0]._asdict() if newest else None,
+        "diverged": found.why if found else None,
+        "next": f"atoll run fork {name} {fork_options(view, found)}" if found else None,
     }
 
 

@@ -29,6 +29,7 @@ from ops.simulate.ledger import Ledger
 
 MANY_JOINS, MINUTE_S = 30, 60.0  # of a site: one that crashes is back every few seconds
 ON_ITS_WAY_S = 1.0  # what was said so lately may not have been read
+_GETS_ON = ("block.started", "block.completed", "version.applied", "evaluation.completed")
 LACK_TICKS = 4 * Timing.BASE_K  # of a term, for a look at the store and a snapshot to be stored
 MANY_BEATS = 10  # heartbeats of an incarnation that came too early, before it is said
 
@@ -150,7 +151,7 @@ class Lives:
         self._keep(one)
         if isinstance(event, Heartbeat):
             self._beat(one, event, now)
-        elif event.type in ("block.started", "block.completed", "version.applied"):
+        elif event.type in _GETS_ON:
             self._got_on(one)
             one.lacks = one.lacks if event.type != "version.applied" else None
         self._heard(envelope, now)

@@ -26,7 +26,8 @@ from ops.simulate.holdings import LEASED
 from ops.simulate.loop import Process
 from ops.simulate.network import TIMEOUT_S, Client
 from ops.simulate.store import SimBlobs
-from ops.simulate.trainers import Bench, SimHandover
+from ops.simulate.trainers import SimHandover
+from ops.simulate.workbench import Bench
 from outer.coordinator import Coordinator
 from outer.recover import StateLost, VersionDiffers
 from outer.workshop import Workshop

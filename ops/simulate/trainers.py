@@ -11,8 +11,8 @@ so is progress that was lost. What a trainer does beside training takes time of 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from typing import Any
 from eventlog.blobs import digest_file
 from eventlog.config import RunConfig
 from eventlog.events import DataShape
-from eventlog.phases import IDLE
-from ops.simulate.loop import VirtualLoop
+from eventlog.phases import EVALUATE, IDLE
+from ops.simulate.workbench import Bench
 from outer.pseudo_gradient import Progress
 from sitehub.rehearsal import Harm, Rehearsal, arithmetic
 from sitehub.stall import Stall
@@ -29,31 +29,6 @@ from sitehub.stall import Stall
 Message = dict[str, Any]
 Job = Callable[[], Coroutine[Any, Any, Callable[[], None] | None]]
 STEP_REPORTS = 4  # reports of progress within a block
-
-
-@dataclass(slots=True)
-class Bench:
-    """What the world knows of a site's trainer, and does to it."""
-
-    loop: VirtualLoop
-    size: int
-    num_blocks: int  # of an epoch
-    steps_per_s: float
-    steps_per_block: int
-    start_s: float
-    allowed: Callable[[], set[int] | None]  # numbers that the trainer's parameters may stand on
-    unpublished: Callable[[], set[int] | None]  # numbers that the next delta must hold
-    begins: Callable[[int, int], None]  # it is about to train this block of this epoch
-    spoiled: dict[str, str]  # takes the digests of bad deltas, and what is wrong with each
-    poisoned: set[int]  # numbers of blocks that make NaN of a delta
-    violated: Callable[[str], None]
-    injected: Callable[[str], None]
-    exchange_s: float = 0.05  # that it takes to encode a delta, or to compute a version
-    slow: float = 1.0  # a block takes so many times as long
-    hung_until: float = 0.0
-    harm: Harm | None = None  # of the next delta
-    rotten: Harm | None = None  # of every delta, until a trainer starts anew
-    handover: SimHandover | None = None
 
 
 class SimHandover:
@@ -155,6 +130,7 @@ class SimHandover:
             rest = await job()
             if rest is not None:
                 self._left.append(rest)
+            self._jobs.task_done()
             if not self._trains:
                 self._finish()
 
@@ -275,6 +251,21 @@ class SimHandover:
     async def _do_discard(self, replica: Rehearsal, command: Message) -> Message:
         replica.discard()
         return {}
+
+    async def _do_evaluate(self, replica: Rehearsal, command: Message) -> Message:
+        """The loss is 1 nat at every version, as it is in training."""
+        with self._stall.of(EVALUATE):
+            await self._jobs.join()
+            self._finish()
+            await self._takes(self._bench.exchange_s)
+        return {
+            "version": replica.version,
+            "num_tokens": command["max_tokens"],
+            "loss": 1.0,
+            "perplexity": math.e,
+            "bits_per_byte": 1.0,
+            "seconds": self._bench.exchange_s,
+        }
 
     def _block_tokens(self, block: int) -> int:
         first = block * self._block_sequences

@@ -14,6 +14,7 @@ COMMANDS = {  # by the remedy of a wait
     "coordinate": "atoll coordinate {run}",
     "site": "atoll site run {run} NAME --data DIR",
     "resume": "atoll run resume {run}",
+    "fork": "atoll run fork {run} {how} (or, as it is: atoll run resume {run})",
 }
 OVER = (
     "atoll eval {run} --data DIR (how good the model is)",
@@ -41,6 +42,7 @@ class Advisor:
             return tuple(line.format(file=shlex.quote(str(self.file))) for line in OF_A_FILE)
         if state == "finished":
             return tuple(line.format(run=run) for line in OVER)
-        remedies = dict.fromkeys(wait.remedy for wait in waits if wait.remedy)
-        *lines, last = [COMMANDS[remedy].format(run=run) for remedy in remedies] or [""]
+        remedies = {wait.remedy: wait.how for wait in waits if wait.remedy}
+        told = [COMMANDS[one].format(run=run, how=how) for one, how in remedies.items()]
+        *lines, last = told or [""]
         return (*lines, f"{last} {LEAVE}" if self.stays else last) if last else ()

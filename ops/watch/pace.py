@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from eventlog.codec import Entry
 from eventlog.events import COORDINATOR, SITE
-from leases.progress import share_done
+from leases.progress import share_of_target
 from leases.states import is_void
 from leases.view import View
 
@@ -77,4 +77,4 @@ def _share_at(entry: Entry, view: View) -> float:
     row = view.version(entry.event.version) if entry.event else None  # type: ignore[attr-defined]
     if row is None:
         return 0.0
-    return share_done(view.config(), view.index(), row.version, row.merged_tokens, 0)
+    return share_of_target(view.config(), view.index(), row.version, row.merged_tokens)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from leases.progress import goal, share_done
+from leases.progress import goal, share_of_target
 from leases.rows import Incarnation
 from leases.states import AVAILABLE, DELIVERED, LEASED, MERGED, QUARANTINED, TRAINED, TRAINING
 from leases.view import View
@@ -90,7 +90,7 @@ class Scene:
         for key in ("told", "now_s", "perplexity"):
             del found[key]
         for wait in found["waiting"]:
-            del wait["remedy"]
+            del wait["remedy"], wait["how"]
         version, perplexity = self.perplexity or (None, None)
         found["evaluation"] = self.perplexity and {"version": version, "perplexity": perplexity}
         for epoch in found["epochs"]:
@@ -138,7 +138,7 @@ def scene(
 
 def _share(view: View) -> float:
     run = view.run()
-    return share_done(view.config(), view.index(), run.version, run.merged_tokens, 0)
+    return share_of_target(view.config(), view.index(), run.version, run.merged_tokens)
 
 
 def _loss(view: View, version: int, sites: Sequence[Site]) -> float | None:
@@ -201,6 +201,8 @@ def _phase(view: View, one: Incarnation, states: set[str]) -> str:
         return "finished"
     if one.state == "departing":
         return "leaving"
+    if one.phase == "evaluating":
+        return "evaluating"
     if TRAINING in states:
         return "training"
     if view.has_undecided(one.token[0]):

@@ -14,7 +14,7 @@ from tests.support.scenario import Scenario, name
 
 AT = {1: 50.0, 2: 90.0}
 SAID = {"encode": 1.0, "upload": 2.0, "wait": 10.0, "download": 3.0, "apply": 4.0}
-STOOD = {"blocked": 0.5, "idle": 0.25}
+STOOD = {"blocked": 0.5, "idle": 0.125, "evaluate": 0.125}
 
 
 def applied(version: int, **more: Any) -> VersionApplied:
@@ -50,7 +50,8 @@ def test_a_sites_round_is_what_it_said_with_the_coordinators_work_taken_from_its
     assert (first.version, second.version) == (1, 2)
     assert second == Row(
         site="alpha", version=2, encode=1.0, upload=2.0, wait=7.0, merge=3.0, download=3.0,
-        apply=4.0, snapshot=7.0, blocked=0.5, idle=0.25, stall=0.75, wall=40.0,
+        apply=4.0, snapshot=7.0, blocked=0.5, idle=0.125, evaluate=0.125, stall=0.75,
+        wall=40.0,
     )  # fmt: skip
     assert (first.snapshot, first.wall, first.share) == (0.0, 50.0, 0.015)
 

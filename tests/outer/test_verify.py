@@ -10,10 +10,10 @@ import torch
 from eventlog.dir_blobs import DirBlobs
 from eventlog.events import BlobsReleased, Event, RunCreated
 from leases.audit import Audit
+from leases.retention import first_left
 from ops.auditing import deep_run
 from outer import codecs, verify
 from outer.arithmetic import ArithmeticDiffers, self_test
-from outer.recover import first_left
 from outer.verify import Deep, deep
 from outer.versions import digest, save_parameters
 from outer.workshop import Workshop

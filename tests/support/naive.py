@@ -15,6 +15,7 @@ from eventlog.events import (
 )
 from eventlog.log import MAX_BATCH
 from leases import policy, retention
+from leases.divergence import pausing
 from leases.policy import _deal, _departure, _grant_events, answer, quota_of, usable
 from leases.progress import target_reached
 from leases.quarantine import quarantines
@@ -243,6 +244,7 @@ def decide(view: View, facts: Facts) -> list[Event]:
         or saving(view, facts)
         or finishing(view, facts)
         or closing(view, facts)
+        or pausing(view)
         or opening(view)
         or list(grants(view))
         or list(steals(view))

@@ -1,0 +1,159 @@
+"""`atoll run create`: a run from a TOML file, or what such a run would come to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ops.output import broker_option, json_option, print_json, say
+from ops.rates import bytes_per_s
+
+_SEQUENCE_TOKENS = 1024  # of a plan without data, unless the model takes fewer
+
+
+def _rate(_: Any, __: Any, text: str) -> float:
+    return bytes_per_s(text)
+
+
+@click.command()
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--data", metavar="DIR", help="The data, in place of the configuration's data.path.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a value, such as inner.steps=50; may be given again.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Create nothing: check CONFIG, and say what it comes to. Without data, some is assumed.",
+)
+@click.option(
+    "--sites", type=click.IntRange(1), default=3, show_default=True, help="For --check: how many."
+)
+@click.option("--device", default="", metavar="NAME", help="For --check: such as A100 or MI250X.")
+@click.option(
+    "--tokens-per-s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="For --check: what a site trains, in place of 40 % of the device's peak.",
+)
+@click.option(
+    "--link",
+    default="100MB",
+    show_default=True,
+    callback=_rate,
+    metavar="RATE",
+    help="For --check: of each site's link, each way.",
+)
+@broker_option
+@json_option
+def create(
+    config: Path,
+    data: str | None,
+    overrides: tuple[str, ...],
+    check: bool,
+    sites: int,
+    device: str,
+    tokens_per_s: float | None,
+    link: float,
+    broker: str | None,
+    as_json: bool,
+) -> None:
+    """Create a run from the TOML file CONFIG.
+
+    Its configuration, data manifest and initial parameters are fixed from here on. Whatever is
+    wrong with them is said before anything is written. ops/configs/ in the checkout has examples;
+    eventlog/config.py there explains every key.
+    """
+    from ops.configure import load
+
+    settings = load(config, overrides)  # before what takes seconds to import
+    if check:
+        from leases.planning import Assumed
+
+        _check(settings, data, Assumed(sites, device, tokens_per_s, 0.4, link), as_json)
+        return
+    from ops.founding import checked
+    from ops.home import Home
+
+    settings, model, corpus = checked(settings, config, data)
+    event = asyncio.run(_create(broker, settings, model, corpus))
+    Home.find().note_data(settings.name, corpus.directory)
+    shape = event.data
+    if as_json:
+        print_json(
+            {
+                "run": settings.name,
+                "config_digest": event.config_digest,
+                "manifest_digest": shape.manifest_digest,
+                "num_parameters": event.num_parameters,
+                "parameters_digest": event.parameters_digest,
+                "epoch_tokens": shape.num_sequences * shape.sequence_tokens,
+            }
+        )
+        return
+    click.echo(settings.name)
+    tokens = shape.num_sequences * shape.sequence_tokens
+    say(f"{event.num_parameters:,} parameters; {tokens:,} tokens an epoch")
+    say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
+
+
+async def _create(broker: str | None, settings: Any, model: Any, corpus: Any) -> Any:
+    from ops import founding
+    from ops.connect import connected
+
+    async with await connected(broker, "operator") as connection:
+        return await founding.create(connection, settings, model, corpus)
+
+
+def _check(settings: Any, data: str | None, assumed: Any, as_json: bool) -> None:
+    """Print what the configuration comes to."""
+    from leases.planning import planned
+    from ops.planview import lines, size
+    from sitehub.corpus import Corpus
+    from sitehub.founding import data_shape
+    from sitehub.outline import outline
+
+    place, told = data or settings.data.path, []
+    corpus = Corpus.open(Path(place)) if place else None
+    table, vocab, num = outline(settings.model, corpus.vocab_size if corpus else None)
+    settings = settings.model_copy(update={"model": table})
+    if corpus is None:
+        shape = _without_data(settings)
+        told.append(
+            f"no data: sequences of {shape.sequence_tokens} tokens, and no sequence twice (give "
+            "--data DIR)"
+        )
+    else:
+        shape = data_shape(settings, corpus)
+    told.append(f"{assumed.num_sites} equal sites, links of {size(assumed.link_bytes_per_s)}/s")
+    if assumed.device and assumed.tokens_per_s is None:
+        told.append(f"{assumed.utilisation:.0%} of the peak of {assumed.device}")
+    plan = planned(settings, shape, num, vocab, assumed)
+    if as_json:
+        print_json(plan)
+        return
+    for line in lines(plan, told):
+        click.echo(line)
+
+
+def _without_data(settings: Any) -> Any:
+    """Data that would serve for the whole target once."""
+    from eventlog.events import DataShape
+
+    longest = int(settings.model.get("max_position_embeddings") or _SEQUENCE_TOKENS)
+    length = min(longest, _SEQUENCE_TOKENS)
+    target, block = settings.target, settings.data.block_sequences
+    tokens = target.tokens or (target.rounds or 1000) * settings.blocks_per_round * block * length
+    return DataShape(
+        manifest_digest="0" * 64,
+        num_sequences=max(1, -(-tokens // length)),
+        sequence_tokens=length,
+        block_sequences=block,
+    )
