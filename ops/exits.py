@@ -64,6 +64,7 @@ CODES = {
     "NonFinite": INVALID,
     "NotLoaded": INVALID,
     "PeerMissing": INVALID,
+    "StudyInvalid": INVALID,
     "RanksInvalid": INVALID,
     "RequestVoid": USAGE,
     "RunExists": USAGE,

@@ -27,6 +27,7 @@ BENCHES: dict[str, str] = {
     "inner": "ops.bench.inner",
     "loader": "ops.bench.loader",
     "overhead": "ops.bench.overhead",
+    "quality": "ops.bench.quality",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
     "torchft": "ops.bench.torchft",
@@ -39,7 +40,15 @@ BENCHES: dict[str, str] = {
 @click.option(
     "--params", type=click.Choice(sorted(MODELS)), help="Of `round`: the model; else qwen3-0.6b."
 )
-@click.option("--sites", type=click.IntRange(1, 64), help="Of `round`: how many deliver; else 3.")
+@click.option(
+    "--sites", type=click.IntRange(1, 64), help="Of `round` and `quality`: how many; else 3."
+)
+@click.option(
+    "--study",
+    is_flag=True,
+    default=None,
+    help="Of `quality`: first train, for hours, what is planned and not recorded yet.",
+)
 @click.option(
     "--step-seconds",
     type=click.FloatRange(0, min_open=True),
@@ -51,6 +60,7 @@ def bench(
     quick: bool,
     params: str | None,
     sites: int | None,
+    study: bool | None,
     step_seconds: float | None,
     as_json: bool,
 ) -> None:
@@ -67,24 +77,30 @@ def bench(
     inner     tokens per second through a site, beside a bare PyTorch loop
     loader    how fast batches are prepared, beside what the smallest preset trains
     overhead  what share of the wall time an exchange costs at H inner steps a round
+    quality   what three sites cost in held-out loss, beside one machine at equal tokens
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase
     torchft   an outer round of 50 million parameters, beside torchft's DiLoCo
 
-    Values are medians of several runs; a ratio is value / against. Without --quick it ends within
-    12 minutes on two cores. A missed target is shown and does not change the exit code; with
-    --quick no target is judged.
+    Values are medians of several runs; a ratio is value / against. Without --quick and --study
+    it ends within 12 minutes on two cores. A missed target is shown and does not change the exit
+    code; with --quick no target is judged.
     """
     options: dict[str, dict[str, object]] = {
         "round": {"params": params, "sites": sites},
         "overhead": {"step_seconds": step_seconds},
+        "quality": {"sites": sites, "study": study},
     }
-    for owner, its in options.items():
+    own = options.get(name, {})
+    for its in options.values():
         for key, value in its.items():
-            if value is not None and owner != name:
+            if value is not None and key not in own:
+                owners = " and ".join(
+                    f"`atoll bench {one}`" for one in options if key in options[one]
+                )
                 option = key.replace("_", "-")
-                raise click.UsageError(f"--{option} is an option of `atoll bench {owner}` alone")
-    given = {key: value for key, value in options.get(name, {}).items() if value is not None}
+                raise click.UsageError(f"--{option} is an option of {owners} alone")
+    given = {key: value for key, value in own.items() if value is not None}
     clean_up_on_termination()
     with Meter() as meter:
         found: Report = importlib.import_module(BENCHES[name]).run(quick, meter, **given)

@@ -67,7 +67,10 @@ def test_ours_is_held_against_the_peer_of_the_same_run() -> None:
 
 def test_options_of_one_bench_are_refused_by_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "churn", "--sites", "3"]) == exits.USAGE
-    assert "--sites is an option of `atoll bench round` alone" in capsys.readouterr().err
+    assert (
+        "--sites is an option of `atoll bench round` and `atoll bench quality` alone"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_peer_that_is_not_there_is_named(monkeypatch, capsys) -> None:
