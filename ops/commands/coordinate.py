@@ -35,6 +35,7 @@ async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> i
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
+    from ops.watch.link import tell_link
     from outer.coordinator import Coordinator
     from outer.workshop import Workshop
 
@@ -61,12 +62,15 @@ async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> i
                 work.cancel()
 
             on_request(leave)
+            watching = asyncio.create_task(tell_link(lambda: connection.connected, say))
             try:
                 await work
             except asyncio.CancelledError:
                 if not left:
                     raise
                 return left[0]
+            finally:
+                watching.cancel()
     say(f"run {run} has finished")
     return 0
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from ops.numbers import compact, size, thinned, time_unit
 from ops.report.canvas import COLOUR, SERIES
-from ops.report.numbers import compact, size, thinned, time_unit
 
 MAX_POINTS = 1500  # of a line
 MAX_BARS = 60  # of rounds; more are put together

@@ -16,7 +16,7 @@ from eventlog.config import RunConfig
 from leases.blocks import BlockIndex
 from leases.overhead import SECONDS, Overhead, Row
 from leases.states import is_void
-from ops.report.spells import Spells
+from ops.spells import Spells
 
 MAX_REFUSALS = 200  # of deltas and joins that are told one by one; the newest are kept
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ops.numbers import compact, share, size
 from ops.report import charts, tables
 from ops.report.markup import Html, figure, join, tag, tile
-from ops.report.numbers import compact, share, size
 from outer.waiting import span
 
 Facts = dict[str, Any]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from leases.overhead import SECONDS
+from ops.numbers import compact, share, size
 from ops.report.markup import Html, join, table, tag
-from ops.report.numbers import compact, share, size
 from outer.waiting import span
 
 Facts = dict[str, Any]

@@ -19,10 +19,10 @@ from eventlog.codec import decode
 from eventlog.events import JobIntended, JobShape, RunPaused
 from eventlog.writer import Stamp
 from ops.cli import run
+from ops.numbers import compact, size, thinned, time_unit
 from ops.report import made, tables
-from ops.report.numbers import compact, size, thinned, time_unit
 from ops.report.page import embedded
-from ops.report.spells import MAX_SPELLS, Spells
+from ops.spells import MAX_SPELLS, Spells
 from tests.ops.recordings import demo_log, demo_records
 from tests.ops.test_watch import HOSTILE
 from tests.ops.watching import at_work, exported, over
