@@ -54,6 +54,7 @@ CODES = {
     "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,
+    "EndpointFailed": INVALID,
     "ExtraMissing": INVALID,
     "FileTrouble": INVALID,
     "ModelInvalid": INVALID,

@@ -90,6 +90,11 @@ class Coordinator:
         finally:
             await self._jobs.stop()
 
+    @property
+    def leads(self) -> bool:
+        """Whether this one coordinates now, and does not stand by."""
+        return self._term is not None
+
     def _finished(self) -> bool:
         return self._caught_up and self._view.run().state == "finished"
 

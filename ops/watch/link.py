@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from outer.waiting import span
 
-LOOK_S = 0.25
 GRACE_S = 1.0  # a break that heals sooner is nobody's concern
 
 
@@ -37,12 +34,3 @@ class LinkWatch:
             return ""
         self.away_s = now - self._since
         return "" if said else "the broker does not answer; trying again until it does"
-
-
-async def tell_link(connected: Callable[[], bool], say: Callable[[str], None]) -> NoReturn:
-    """Say what becomes of a link, until cancelled."""
-    link = LinkWatch(connected)
-    while True:
-        if news := link.look():
-            say(news)
-        await asyncio.sleep(LOOK_S)
