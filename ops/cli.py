@@ -53,6 +53,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "report",
         "Tell a run as one page with pictures, which needs no network.",
     ),
+    "doctor": (
+        "ops.commands.doctor",
+        "doctor",
+        "Say what is wrong with this machine and its way to the broker, and what to do.",
+    ),
     "simulate": (
         "ops.commands.simulate",
         "simulate",

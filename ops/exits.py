@@ -57,6 +57,7 @@ CODES = {
     "EndpointFailed": INVALID,
     "ExtraMissing": INVALID,
     "FileTrouble": INVALID,
+    "HomeUnfit": INVALID,
     "ModelInvalid": INVALID,
     "NoBlobs": USAGE,
     "NonFinite": INVALID,

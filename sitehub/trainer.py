@@ -36,6 +36,7 @@ from sitehub.commands import Trainer, failure, one_line
 from sitehub.corpus import Corpus
 from sitehub.model import build_model
 from sitehub.replica import Replica
+from sitehub.stacks import write_stacks_on_request
 from sitehub.training import InnerLoop
 from sitehub.wire import Message, WireInvalid, read_message, write_message
 
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to exit; the exit code."""
     arguments = _arguments(argv)
     machine.set_threads(arguments.threads)
+    write_stacks_on_request(Path(arguments.dir), os.getpid())
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(arguments.socket)

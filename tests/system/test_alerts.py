@@ -26,7 +26,7 @@ async def test_a_lost_site_is_posted_resolved_when_it_is_back_and_shown_in_metri
 
         assert told() == []
         (url,) = re.findall(r"metrics at (http://\S+)", fleet.log_of("coordinator").read_text())
-        await fleet.until(lambda _: "atoll_version" in scraped(url), "metrics")
+        await fleet.until(lambda _: scraped(url).get("atoll_version", {}).get((), 0), "metrics")
         seen = scraped(url)
         assert seen["atoll_site_up"] == {("alpha",): 1} and seen["atoll_coordinator_leading"][()]
         assert seen["atoll_merged_tokens_total"][()] > 0 and seen["atoll_disk_free_bytes"]
