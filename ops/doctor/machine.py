@@ -86,26 +86,21 @@ def files() -> Finding:
 
 def device() -> Finding:
     """What training would run on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     why = "training takes the accelerator where there is one, else the cores of this job"
     try:
-        import torch
+        from sitehub.machine import hardware, pick_device
     except ImportError:
-        what = f"{cores} cores; torch is missing, so accelerators are not known"
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        what = f"{cores} cores; without torch, accelerators are not known"
         return Finding("device", "note", what, why, "pip install 'atoll[train]'", {"cores": cores})
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        what = f"{cores} cores, {len(names)} of {names[0]}"
-        return Finding("device", "good", what, why, "", {"cores": cores, "devices": names})
-    todo = ""
-    if shutil.which("nvidia-smi") or shutil.which("rocm-smi"):
-        todo = (
-            "there are tools of a GPU here and torch sees none: check its build and the job's GPUs"
-        )
-    what = f"{cores} cores, no accelerator that torch sees"
-    return Finding(
-        "device", "note" if todo else "good", what, why, todo, {"cores": cores, "devices": []}
+    found = hardware(pick_device())
+    what = (
+        f"{found.get('accelerator', 'no accelerator that torch sees')}, {found['num_cpus']} cores"
     )
+    todo = ""
+    if found["device"] == "cpu" and (shutil.which("nvidia-smi") or shutil.which("rocm-smi")):
+        todo = "there are tools of a GPU here and torch sees none: check its build, and the job"
+    return Finding("device", "note" if todo else "good", what, why, todo, dict(found))
 
 
 def slurm() -> Finding:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 HIDDEN = "***"
-_NAMES = r"[\w.-]*(?:pass(?:word|wd)?|secret|token(?!s)|credential|nkey|seed|api_?key|access_?key|webhook)"
+_WORDS = "pass(?:word|wd)? secret token(?!s) credential nkey seed api_?key access_?key webhook"
+_NAMES = rf"[\w.-]*(?:{'|'.join(_WORDS.split())})"
 _ASSIGNED = re.compile(
     rf"""(?i)(["']?\b{_NAMES}[\w.-]*["']?\s*[:=]\s*)("[^"\n]*"|'[^'\n]*'|[^\s,;}}\]]+)"""
 )

@@ -6,13 +6,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ops.alarm import settings
-from ops.alarm.due import Alert, Cause, Firings, causes, due
+from ops.alarm.due import Firings, causes, due
 from ops.alarm.metrics import EndpointFailed, serve
 from ops.alarm.reading import Disk, Reading, Surroundings, read
-from ops.alarm.send import send
 from ops.alarm.settings import Alerts
 from ops.configure import ConfigInvalid
 from tests.ops.watching import at_work, over
@@ -242,67 +238,3 @@ def test_a_port_that_is_taken_is_one_clear_error() -> None:
             serve("127.0.0.1", endpoint.server.server_port)
     finally:
         endpoint.close()
-
-
-# -- telling -------------------------------------------------------------------------------------
-
-ALERT = Alert("tests", "firing", Cause("stall", "what", "why", "todo"))
-
-
-class Inbox:
-    """A real HTTP server on this machine that keeps what is posted; answers `codes` first."""
-
-    def __init__(self, *codes: int) -> None:
-        self.posted: list[dict[str, Any]] = []
-        left = list(codes)
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(handler) -> None:
-                body = handler.rfile.read(int(handler.headers["Content-Length"]))
-                code = left.pop(0) if left else 200
-                if code == 200:
-                    self.posted.append(json.loads(body))
-                handler.send_response(code)
-                handler.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-async def nap(_: float) -> None:
-    """A pause that takes no time."""
-
-
-async def test_a_webhook_gets_the_alert_as_json_after_an_error_too() -> None:
-    inbox, said = Inbox(503), []
-    try:
-        assert await send(ALERT, Alerts(webhook=inbox.url), said.append, nap)
-    finally:
-        inbox.close()
-    assert inbox.posted == [
-        {"alert": "stall", "status": "firing", "run": "tests", "what": "what", "why": "why",
-         "todo": "todo"}
-    ] and not said  # fmt: skip
-
-
-async def test_a_command_gets_it_on_stdin_and_what_fails_is_said(tmp_path: Path) -> None:
-    code = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
-    told = Alerts(command=(sys.executable, "-c", code, str(tmp_path / "got")))
-    said: list[str] = []
-    assert await send(ALERT, told, said.append, nap)
-    assert json.loads((tmp_path / "got").read_text())["alert"] == "stall"
-    fails = Alerts(command=(sys.executable, "-c", "import sys; sys.exit('no pager')"))
-    assert not await send(ALERT, fails, said.append, nap)
-    missing = Alerts(command=("no-such-program",), webhook="http://127.0.0.1:9/")
-    assert not await send(ALERT, missing, said.append, nap)
-    assert [line.partition(": ")[2] for line in said] == [
-        "it ended with 1: no pager", "No such file or directory", "[Errno 111] Connection refused",
-    ]  # fmt: skip

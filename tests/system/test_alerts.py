@@ -7,8 +7,9 @@ import json
 import re
 import tarfile
 
-from tests.ops.test_alarm import Inbox, scraped
+from tests.ops.test_alarm import scraped
 from tests.support.fleet import Fleet
+from tests.support.inbox import Inbox
 
 
 async def test_a_lost_site_is_posted_resolved_when_it_is_back_and_shown_in_metrics(
