@@ -149,7 +149,7 @@ def _pictures(facts: Facts) -> list[Html]:
     if any(one["committed_s"] is not None for one in facts["rounds"]):
         stored = facts["bytes"]
         ratio = stored["delta_ratio"]
-        saved = f" Deltas take 1/{ratio:.3g} of what fp32 would." if ratio else ""
+        saved = f" Deltas take 1/{ratio:.3g} of what fp32 would." if ratio and ratio > 1.05 else ""
         caption = (
             f"Stored: deltas {size(stored['deltas'])}, updates {size(stored['updates'])}, "
             f"{stored['num_snapshots']:,} snapshots {size(stored['snapshots'])}.{saved}"

@@ -67,7 +67,7 @@ def _audit(audit: dict[str, Any]) -> Iterable[Html]:
     void = audit["num_void"]
     yield tag(
         "p",
-        f"{void:,} events are void: recorded, without effect." if void else "No event is void.",
+        f"Void events, recorded without effect: {void:,}." if void else "No event is void.",
         data_fact="audit.num_void",
     )
 

@@ -14,6 +14,7 @@ LEVELS = ("▁▂▃▄▅▆▇█", "_.-=+*%#")  # in Unicode, in ASCII
 HERE, TRAINED, NOT_HERE, LEFT = "░-", "█#", " .", "✕x"
 MIN_STRIP = 8  # cells that a strip is worth
 MAX_BAR = 3  # cells of one value
+MAX_LINES = 40  # sites that the timeline shows
 
 
 def sparkline(values: Sequence[float], width: int, plain: bool) -> str:
@@ -56,9 +57,9 @@ def trends(scene: Scene, width: int, plain: bool) -> list[Text]:
 
 
 def timeline(scene: Scene, width: int, plain: bool) -> list[Text]:
-    """One line a site, over the whole run: where it was there, where it trained, where it left;
-    then the scale. None where nobody ever came."""
-    lines = [line for line in scene.lines if line.stays]
+    """One line a site (the first ones by name, where there are many), over the whole run: where it
+    was there, where it trained, where it left; then the scale. None where nobody ever came."""
+    lines = [line for line in scene.lines if line.stays][:MAX_LINES]
     began_s, end_s = scene.began_s, scene.now_s
     if not lines or began_s is None or end_s <= began_s:
         return []
