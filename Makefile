@@ -40,7 +40,7 @@ clean:
 
 .venv/.installed-train: .venv/.created pyproject.toml constraints.txt
 	@echo "installing into .venv (some minutes the first time: torch is large)"
-	@$(PIP) -e '.[train]'
+	@$(PIP) -e '.[train,report]'
 	@touch $@
 
 .venv/.installed-dev: .venv/.created pyproject.toml constraints.txt

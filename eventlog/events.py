@@ -262,6 +262,16 @@ class LeaseStolen(Event):
     reason: Reason
 
 
+class Transfer(Part):
+    """A blob on its way to the store (up) or from it: `bytes_per_s` is that of this attempt, what
+    was there before it does not count."""
+
+    way: Literal["up", "down"]
+    done_bytes: Count
+    of_bytes: Positive
+    bytes_per_s: Seconds
+
+
 class Heartbeat(Event):
     """What the trainer has done; sent only when the site has been silent otherwise (R9)."""
 
@@ -275,6 +285,7 @@ class Heartbeat(Event):
     walltime_left_s: Seconds | None = None
     step_s: Seconds | None = None  # the slowest of the trainer's recent steps (R10)
     missing: Digest | None = None  # a blob that it needs and cannot be had from the store
+    transfer: Transfer | None = None  # the largest that goes on, for people
 
 
 class BlockStarted(Event):

@@ -43,7 +43,7 @@ class SpokenBlobs:
     async def put(self, source: Path, progress: Progress | None = None) -> BlobRef:
         """See `BlobStore.put`."""
         return await self._blobs.put(
-            source, progress or spoken(self._say, f"storing {source.name}")
+            source, _both(progress, spoken(self._say, f"storing {source.name}"))
         )
 
     async def get(
@@ -55,7 +55,7 @@ class SpokenBlobs:
         max_bytes: int | None = None,
     ) -> None:
         """See `BlobStore.get`."""
-        talk = progress or spoken(self._say, f"fetching blob {digest[:12]}")
+        talk = _both(progress, spoken(self._say, f"fetching blob {digest[:12]}"))
         await self._blobs.get(digest, target, talk, max_bytes=max_bytes)
 
     async def has(self, digest: str) -> bool:
@@ -76,6 +76,18 @@ class SpokenBlobs:
 
     async def close(self) -> None:
         await self._blobs.close()
+
+
+def _both(progress: Progress | None, talk: Progress) -> Progress:
+    """Whoever asked is told as well."""
+    if progress is None:
+        return talk
+
+    def report(done: int, total: int) -> None:
+        progress(done, total)
+        talk(done, total)
+
+    return report
 
 
 def _line(done: int, total: int, bytes_per_s: float) -> str:

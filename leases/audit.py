@@ -23,7 +23,7 @@ What is a violation and what is merely void:
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eventlog.chain import Record
@@ -41,6 +41,8 @@ from leases.table import LeaseTable
 from leases.verdicts import Judge
 from leases.view import View
 
+Witness = Callable[[Entry, str], None]  # sees each event with the fold's word on it, in order
+
 
 class _Both:
     """The lease table and the judge of its verdicts as one fold."""
@@ -48,8 +50,9 @@ class _Both:
     name = "audit"
     schema_version = 1
 
-    def __init__(self, run: str, life: Life | None) -> None:
+    def __init__(self, run: str, life: Life | None, witness: Witness | None) -> None:
         self._table, self._judge, self._life = LeaseTable(), Judge(run), life
+        self._witness = witness
         self.overhead = Overhead()
 
     def create(self, db: sqlite3.Connection) -> None:
@@ -73,6 +76,8 @@ class _Both:
         self.overhead.see(entry, void)
         if self._life:
             self._life.note(db, entry, void, before)
+        if self._witness:
+            self._witness(entry, void)
         return void
 
     def finish(self, db: sqlite3.Connection) -> None:
@@ -83,12 +88,19 @@ class Audit:
     """Audits one log, fed in order from sequence 1 in batches of any size.
 
     path: a database that no other process uses, for logs larger than memory, or ":memory:".
-    life: a block whose every event is to be kept. The same log gives the same findings, however
-    it is cut into batches.
+    life: a block whose every event is to be kept. witness: is told of every event, for whoever
+    tells more of a log than the audit does. The same log gives the same findings, however it is
+    cut into batches.
     """
 
-    def __init__(self, run: str, path: Path | str = ":memory:", life: Life | None = None) -> None:
-        self._both = _Both(run, life)
+    def __init__(
+        self,
+        run: str,
+        path: Path | str = ":memory:",
+        life: Life | None = None,
+        witness: Witness | None = None,
+    ) -> None:
+        self._both = _Both(run, life, witness)
         self._projection = Projection(path, [self._both], run)
         self.damaged = False  # by what happened to the log, not by what it says
         self.view = View(self._projection.db)

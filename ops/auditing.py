@@ -16,7 +16,7 @@ from eventlog.errors import AtollError, LogDamaged
 from eventlog.export import to_end
 from eventlog.log import EventLog
 from eventlog.scanner import Placed, Scanner, open_file
-from leases.audit import Audit
+from leases.audit import Audit, Witness
 from leases.life import Life
 from ops.logfile import last_release
 
@@ -33,10 +33,12 @@ class NoBlobs(AtollError):
 
 
 @contextmanager
-def opened_audit(run: str, life: Life | None = None) -> Iterator[Audit]:
+def opened_audit(
+    run: str, life: Life | None = None, witness: Witness | None = None
+) -> Iterator[Audit]:
     """An audit whose memory is a file of its own, gone at the end."""
     with TemporaryDirectory(prefix="atoll-audit-") as folder:
-        audit = Audit(run, Path(folder) / "audit.sqlite", life)
+        audit = Audit(run, Path(folder) / "audit.sqlite", life, witness)
         try:
             yield audit
         finally:
@@ -44,7 +46,9 @@ def opened_audit(run: str, life: Life | None = None) -> Iterator[Audit]:
 
 
 @contextmanager
-def audited_file(path: Path, life: Life | None, progress: Progress) -> Iterator[Audit]:
+def audited_file(
+    path: Path, life: Life | None, progress: Progress, witness: Witness | None = None
+) -> Iterator[Audit]:
     """The audit of an exported log. Damage is a violation, never an error; raises AtollError where
     the file is no log of ours, or cannot be read."""
     with open_file(path) as file:
@@ -55,7 +59,7 @@ def audited_file(path: Path, life: Life | None, progress: Progress) -> Iterator[
                 audit.damage(error)
                 yield audit
             return
-        with opened_audit(scanner.run, life) as audit:
+        with opened_audit(scanner.run, life, witness) as audit:
             _feed(audit, scanner, path.stat().st_size, progress)
             yield audit
 

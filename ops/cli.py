@@ -67,6 +67,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Replay a log and verify what the run promises.",
     ),
+    "report": (
+        "ops.commands.report",
+        "report",
+        "Tell a run as one page with pictures, which needs no network.",
+    ),
+    "doctor": (
+        "ops.commands.doctor",
+        "doctor",
+        "Say what is wrong with this machine and its way to the broker, and what to do.",
+    ),
     "simulate": (
         "ops.commands.simulate",
         "simulate",
@@ -82,8 +92,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data": ("ops.commands.data", "data", "Build and verify training data."),
 }
 
-# top-level modules of the extra `train`, which some commands need and the plain install lacks
-TRAIN_EXTRA = {"numpy", "safetensors", "tokenizers", "torch", "transformers"}
+# extra -> its top-level modules, which some commands need and the plain install lacks
+EXTRAS = {
+    "train": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "report": {"matplotlib"},
+    "metrics": {"prometheus_client"},
+}
 
 
 class OutputClosed(Exception):
@@ -171,11 +185,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return exits.code_of(error)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in TRAIN_EXTRA:
+        module = (error.name or "").partition(".")[0]
+        extra = next((name for name, holds in EXTRAS.items() if module in holds), None)
+        if extra is None:
             raise
-        _say(
-            f"this command needs {error.name}: install the extra `train` (pip install atoll[train])"
-        )
+        _say(f"this needs {module}: install the extra `{extra}` (pip install atoll[{extra}])")
         return exits.INVALID
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))

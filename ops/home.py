@@ -24,11 +24,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventlog.errors import LockHeld
+from eventlog.errors import AtollError, LockHeld
 from eventlog.locks import exclusive
+from ops.filesystems import filesystem
 
 DEFAULT = ".atoll"  # in the working directory
 LOG_SUFFIX = ".atoll"  # of exported logs
+
+
+class HomeUnfit(AtollError):
+    """ATOLL_HOME lies where no database may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ class Home:
         return cls(Path(os.environ.get("ATOLL_HOME") or DEFAULT).absolute())
 
     def projection(self, run: str, name: str) -> Path:
-        """The database of one fold of a run."""
+        """The database of one fold of a run. Raises HomeUnfit."""
+        self._fit()
         return self._made("projections", run) / f"{name}.sqlite"
 
     def export(self, run: str) -> Path:
@@ -55,7 +61,8 @@ class Home:
         return self.root / "imports" / run
 
     def site(self, run: str, name: str) -> Path:
-        """What the site `name` keeps of a run on this machine."""
+        """What the site `name` keeps of a run on this machine. Raises HomeUnfit."""
+        self._fit()
         return self._made("sites", run, name)
 
     def coordinator(self, run: str, number: int) -> Path:
@@ -107,6 +114,14 @@ class Home:
     def broker(self) -> Path:
         """The store of the broker started here; not made by asking."""
         return self.root / "broker"
+
+    def _fit(self) -> None:
+        found = filesystem(self.root)
+        if found.is_network:
+            raise HomeUnfit(
+                f"ATOLL_HOME {self.root} is on {found.kind}, a network filesystem, where databases "
+                "get damaged; set it to a folder on a disk of this machine"
+            )
 
     def _made(self, *parts: str) -> Path:
         folder = self.root.joinpath(*parts)

@@ -59,6 +59,7 @@ class Coordinator:
     max_grants: int = MAX_BATCH  # of one append
     _voids: list[str] = field(default_factory=list)  # what the fold said of our last append
     _term: int | None = None  # ours, while we are the coordinator
+    _stood_by: int = 0  # the term that we said we stand by in
     _breaks_seen: int = 0
     _next_tick: float = 0.0
     _standby: Standby = field(default_factory=Standby)
@@ -88,6 +89,11 @@ class Coordinator:
                     await self._turn(end)
         finally:
             await self._jobs.stop()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this one coordinates now, and does not stand by."""
+        return self._term is not None
 
     def _finished(self) -> bool:
         return self._caught_up and self._view.run().state == "finished"
@@ -132,7 +138,6 @@ class Coordinator:
                 self._duties.note(entry)
         self._writer.set(*self._view.pen(COORDINATOR))
         if self._term is not None and self._view.run().term != self._term:
-            self.say(f"another coordinator holds term {self._view.run().term}; standing by")
             self._term = None
 
     # -- terms ------------------------------------------------------------------------------------
@@ -140,6 +145,12 @@ class Coordinator:
     async def _stand_by(self) -> None:
         run, timing = self._view.run(), self._view.timing()
         patience_s = timing.lost_ticks(run.live) * timing.tick_s
+        if run.term not in (0, self._stood_by):
+            self._stood_by = run.term
+            self.say(
+                f"standing by: {run.holder} coordinates, elected by event #{run.term}; this one "
+                f"takes over where that says nothing for {patience_s:g} s though it is needed"
+            )
         if self._standby.may_claim(self.clock(), run.term, owed(self._view), patience_s):
             await self._claim("nobody coordinates" if run.term else "the run's first")
 
@@ -153,7 +164,7 @@ class Coordinator:
         self._term = sequence
         self._duties.resume()
         self._next_tick = self.clock() + self._view.timing().tick_s
-        self.say(f"{self.holder} coordinates in term {sequence}: {reason}")
+        self.say(f"{self.holder} coordinates, elected by event #{sequence} (its term): {reason}")
 
     # -- leading ----------------------------------------------------------------------------------
 

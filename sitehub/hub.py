@@ -232,8 +232,9 @@ class Hub:
         while True:
             try:
                 if not target.exists():
-                    view = self.logic.hub.view
-                    await self.blobs.get(blob, target, max_bytes=most_bytes(view.db, blob))
+                    most = most_bytes(self.logic.hub.view.db, blob)
+                    told = self.logic.hub.transfers.begin("down", blob, self.clock)
+                    await self.blobs.get(blob, target, told, max_bytes=most)
                 return self.logic.on_fetched(blob, self.clock())
             except BlobUnavailable as error:
                 self.say(_again(error))
@@ -246,7 +247,8 @@ class Hub:
         began = self.clock()
         while True:
             try:
-                blob = await self.blobs.put(self._handover.folder / name)
+                told = self.logic.hub.transfers.begin("up", name, self.clock)
+                blob = await self.blobs.put(self._handover.folder / name, told)
                 took = self.clock() - began
                 return self.logic.on_stored(name, blob.digest, blob.num_bytes, took)
             except BlobUnavailable as error:

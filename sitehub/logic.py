@@ -128,6 +128,7 @@ class HubLogic:
         """A blob is in the work folder."""
         self.hub.files.add(blob)
         self.hub.lacking.pop(blob, None)
+        self.hub.transfers.end(blob)
         self.hub.spent(phases.DOWNLOAD, now - self.hub.fetching.pop(blob))
 
     def on_missing(self, blob: str, now: float) -> None:
@@ -135,12 +136,14 @@ class HubLogic:
         (P6). A snapshot serves as well; whoever holds the state stores one when it hears of it."""
         hub = self.hub
         hub.fetching.pop(blob, None)
+        hub.transfers.end(blob)
         hub.trainer.cold = hub.incarnation is None
         pause_s = min(2 * hub.lacking.get(blob, (0.0, 0.5))[1], hub.view.timing().lease_s)
         hub.lacking[blob] = (now + pause_s, pause_s)
 
     def on_stored(self, name: str, blob: str, num_bytes: int, seconds: float) -> None:
         """A file of the work folder is stored as a blob."""
+        self.hub.transfers.end(name)
         delivery.on_stored(self.hub, name, blob, num_bytes, seconds)
 
     def ask_to_leave(self, code: str, reason: str, exit_code: int) -> None:
@@ -248,6 +251,7 @@ class HubLogic:
                     "walltime_left_s": left_s,
                     "step_s": hub.trainer.step_s or None,
                     "missing": self._missing(),
+                    "transfer": hub.transfers.largest(),
                 }
             )
         )

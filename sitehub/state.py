@@ -9,6 +9,7 @@ from eventlog.events import Event, SiteDeparting, Token
 from leases.rows import Block
 from leases.view import View
 from sitehub.saved import Resume, Saving
+from sitehub.transfers import Transfers
 
 Key = tuple[int, int, int]  # (epoch, block, lease sequence)
 
@@ -114,6 +115,7 @@ class HubState:
     # blobs that cannot be had: when to ask again, and after what pause
     lacking: dict[str, tuple[float, float]] = field(default_factory=dict)
     storing: bool = False
+    transfers: Transfers = field(default_factory=Transfers)
     unsettled: list[str] = field(default_factory=list)  # labels of deltas that lost something
     settling: set[str] = field(default_factory=set)  # those that the trainer is told of now
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied

@@ -41,6 +41,7 @@ from sitehub.evaluate import evaluate
 from sitehub.layout import Between, Layout
 from sitehub.model import build_model
 from sitehub.replica import Replica
+from sitehub.stacks import write_stacks_on_request
 from sitehub.training import InnerLoop
 from sitehub.wire import Message, WireInvalid, read_message, write_message
 
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to exit; the exit code."""
     arguments = _arguments(argv)
     machine.set_threads(arguments.threads)
+    write_stacks_on_request(Path(arguments.dir), os.getpid())
     if not arguments.sharding:
         machine.be_alone()
     for number in (signal.SIGTERM, signal.SIGUSR1) if machine.num_ranks() == 1 else ():

@@ -48,12 +48,12 @@ def demo(folder: Path | None, as_json: bool) -> None:
             screen.watcher(console),
         )
     )
-    facts, findings = _facts(outcome)
+    facts, findings = _facts(outcome, folder.absolute())
     if as_json:
         print_json(facts)
     else:
         screen.summary(console, facts, outcome.text, findings)
-        screen.next_steps(console, folder.absolute(), outcome.log_file)
+        screen.next_steps(console, folder.absolute(), outcome.log_file, facts["report_file"])
     learned = facts["perplexity_final"] <= facts["perplexity_unigram"] / 2
     if not (facts["audit_ok"] and learned):
         why = "the audit fails" if learned else "the model does not beat the unigram model clearly"
@@ -61,19 +61,22 @@ def demo(folder: Path | None, as_json: bool) -> None:
         raise click.exceptions.Exit(exits.VIOLATION)
 
 
-def _facts(outcome: Any) -> tuple[dict[str, Any], Any]:
-    """The documented object, and the audit's findings on the exported log."""
+def _facts(outcome: Any, folder: Path) -> tuple[dict[str, Any], Any]:
+    """The documented object, and the audit's findings on the exported log; writes the report."""
     from eventlog.export import read_export, read_header
     from leases.audit import Audit
     from ops.demo.stage import counts
+    from ops.report.chronicle import Chronicle
 
-    audit = Audit(read_header(outcome.log_file))
+    chronicle = Chronicle()
+    audit = Audit(read_header(outcome.log_file), witness=chronicle.see)
     try:
         records = read_export(outcome.log_file)
         while batch := list(islice(records, 1000)):
             audit.feed(batch)
         findings = audit.result()
         told = counts(audit.view)
+        report = _report(audit, chronicle, folder / "report.html")
     finally:
         audit.close()
     return {
@@ -84,6 +87,20 @@ def _facts(outcome: Any) -> tuple[dict[str, Any], Any]:
         "perplexity_unigram": outcome.perplexity_unigram,
         "audit_ok": findings.ok,
         "log_file": str(outcome.log_file),
+        "report_file": report,
         "seconds": outcome.seconds,
         "sample": outcome.text,
     }, findings
+
+
+def _report(audit: Any, chronicle: Any, file: Path) -> str | None:
+    """Where the report stands; None where nothing can draw its pictures."""
+    from importlib.util import find_spec
+
+    from ops.commands.report import write
+    from ops.report.facts import facts
+
+    if find_spec("matplotlib") is None:
+        return None
+    write(facts(audit, chronicle), file)
+    return str(file)

@@ -6,7 +6,7 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from eventlog.chain import Record
     from eventlog.log import EventLog
+    from ops.watch.link import LinkWatch
+    from ops.watch.live import LiveView
 
 
 @click.command()
@@ -41,7 +43,8 @@ def watch(
 
     Ends when the run has finished; Ctrl-C ends the view, not the run. Where the run waits for a
     person, it says what to type. Where stdout is no terminal: one line an event. Of a FILE, an
-    exported log, the end is shown. --json implies --once.
+    exported log, the end is shown. --json implies --once. With --replay on a terminal, space
+    pauses, arrows, Home and End seek, + and - change the speed, q quits.
     """
     if replay and (once or as_json):
         raise click.UsageError("--replay plays a log; --once and --json show how it stands")
@@ -63,7 +66,7 @@ async def _once(target: Path | str, broker: str | None, as_json: bool) -> None:
     from ops.watch.live import LiveView
 
     console = _console()
-    async with _opened(target, broker) as (run, log):
+    async with _opened(target, broker) as (run, log, _):
         file = target if isinstance(target, Path) else None
         view = LiveView(console, run, fit=False, advisor=Advisor(file))
         try:
@@ -86,23 +89,58 @@ async def _live(
     from ops.watch.live import LiveView
 
     console = _console()
-    async with _opened(target, broker) as (run, log):
-        file = target if isinstance(target, Path) else None
-        view = LiveView(console, run, advisor=Advisor(file, stays=terminal))
-        if speed is not None:
-            beats = play.replay(_past(target, log), speed)
-        elif log is not None:
-            beats = play.follow(log)
+    async with _opened(target, broker) as (run, log, link):
+        advisor = Advisor(target if isinstance(target, Path) else None, stays=terminal)
+
+        def made() -> LiveView:
+            away = (lambda: None) if link is None else (lambda: link.away_s)
+            return LiveView(console, run, advisor=advisor, away=away)
+
+        view = made()
+        if terminal and speed is not None:
+            view = await _scrubbed(made, console, _past(target, log), speed)
         else:
-            beats = play.at_once(_past(target, log))
-        if terminal:
-            await play.show(view, console, beats)
-        else:
-            await play.tell(view, sys.stdout, beats, say)
+            if speed is not None:
+                beats = play.replay(_past(target, log), speed)
+            elif log is not None:
+                beats = play.follow(log)
+            else:
+                beats = play.at_once(_past(target, log))
+            if terminal:
+                await play.show(view, console, beats, link)
+            else:
+                await play.tell(view, sys.stdout, beats, say, link)
         if view.outcome:
             say(f"run {run} has finished: {view.outcome}")
             for line in () if terminal else view.scene(view.end_s).next:
                 say(f"next: {line}")
+
+
+async def _scrubbed(
+    made: Callable[[], LiveView],
+    console: Console,
+    past: AsyncIterator[list[Record]],
+    speed: float,
+) -> LiveView:
+    """Play a past log under the hands of whoever watches; of a damaged file, what stands before
+    the damage, which is said afterwards."""
+    from eventlog.errors import LogDamaged
+    from ops.watch.keys import pressed
+    from ops.watch.play import scrub
+    from ops.watch.player import Player
+
+    records: list[Record] = []
+    damage: LogDamaged | None = None
+    try:
+        async for some in past:
+            records += some
+    except LogDamaged as error:
+        damage = error
+    with pressed() as keys:
+        view = await scrub(made, console, Player(records, speed), keys)
+    if damage:
+        raise damage
+    return view
 
 
 def _console() -> Console:
@@ -114,17 +152,18 @@ def _console() -> Console:
 @asynccontextmanager
 async def _opened(
     target: Path | str, broker: str | None
-) -> AsyncIterator[tuple[str, EventLog | None]]:
-    """The run's name, and its log on the broker; None instead of that for a file."""
+) -> AsyncIterator[tuple[str, EventLog | None, LinkWatch | None]]:
+    """The run's name, its log on the broker and how that answers; None instead for a file."""
     if isinstance(target, Path):
         from eventlog.export import read_header
 
-        yield read_header(target), None
+        yield read_header(target), None, None
         return
     from ops.connect import opened
+    from ops.watch.link import LinkWatch
 
-    async with opened(target, broker, "watch") as (log, *_):
-        yield target, log
+    async with opened(target, broker, "watch") as (log, _, connection):
+        yield target, log, LinkWatch(lambda: connection.connected)
 
 
 def _past(target: Path | str, log: EventLog | None) -> AsyncIterator[list[Record]]:

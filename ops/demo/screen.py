@@ -87,8 +87,8 @@ def _verdict(findings: Any) -> str:
     return f"FAILS at sequence {first.sequence}: {first.what}"
 
 
-def next_steps(console: Console, folder: Path, log_file: Path) -> None:
-    """What to try with what the demo left."""
+def next_steps(console: Console, folder: Path, log_file: Path, report: str | None) -> None:
+    """What the demo left, and what to try with it."""
     atoll, log_file, folder = map(
         _from_here, (Path(sys.executable).with_name("atoll"), log_file, folder)
     )
@@ -98,8 +98,11 @@ def next_steps(console: Console, folder: Path, log_file: Path) -> None:
         (f"{atoll} log show {log_file} | less", "read what happened"),
         (f"ATOLL_HOME={folder} {atoll} broker serve", "serve the run again, for run show, eval"),
     )
-    console.print(Text("the exported log", style="bold"))
-    console.print(Text(f"  {log_file}"), soft_wrap=True, highlight=False)
+    left = [("the exported log", str(log_file))]
+    left += [("the report, for a browser", str(_from_here(Path(report))))] if report else []
+    for what, file in left:
+        console.print(Text(what, style="bold"))
+        console.print(Text(f"  {file}"), soft_wrap=True, highlight=False)
     console.print(Text("try next", style="bold"))
     for command, why in lines:
         console.print(Text(f"  {command}"), soft_wrap=True, highlight=False)

@@ -11,6 +11,7 @@ from outer.waiting import Wait
 
 COMMANDS = {  # by the remedy of a wait
     "create": "atoll run create CONFIG",
+    "broker": "see to the broker; where it ran, atoll broker serve starts it again",
     "coordinate": "atoll coordinate {run}",
     "site": "atoll site run {run} NAME --data DIR",
     "resume": "atoll run resume {run}",

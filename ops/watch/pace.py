@@ -36,6 +36,7 @@ class Pace:
     commits: deque[Mark] = field(default_factory=lambda: deque(maxlen=MAX_COMMITS))
     coordinator_s: float | None = None
     asked_s: float | None = None
+    back_s: float = 0.0  # when the broker was last seen to come back
     last_s: float = 0.0
     last_sequence: int = 0
 
@@ -67,9 +68,10 @@ class Pace:
 
     def silence_s(self, now_s: float, live: int) -> float | None:
         """For how long the coordinator has been silent though it was needed, if it is: since its
-        last word while sites are live, else since something was asked of it."""
+        last word while sites are live, else since something was asked of it. While the broker was
+        away it could not speak."""
         since = self.coordinator_s if live or self.asked_s is None else self.asked_s
-        return None if since is None else max(0.0, now_s - since)
+        return None if since is None else max(0.0, now_s - max(since, self.back_s))
 
 
 def _share_at(entry: Entry, view: View) -> float:

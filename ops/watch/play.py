@@ -17,7 +17,9 @@ from eventlog.chain import Record
 from eventlog.errors import LogDamaged
 from eventlog.feed import Feed
 from eventlog.log import EventLog
+from ops.watch.link import LinkWatch
 from ops.watch.live import LiveView
+from ops.watch.player import Player
 
 FRAME_S = 0.25  # between two frames, while nothing comes
 ADVICE_S = 2.0  # of silence, before it is said what a person can do
@@ -87,8 +89,14 @@ async def replay(
             yield Beat([record], time_s)
 
 
-async def show(view: LiveView, console: Console, beats: AsyncGenerator[Beat, None]) -> None:
-    """Draw the view on a terminal until the run has finished or the beats end."""
+async def show(
+    view: LiveView,
+    console: Console,
+    beats: AsyncGenerator[Beat, None],
+    link: LinkWatch | None = None,
+) -> None:
+    """Draw the view on a terminal until the run has finished or the beats end. What becomes of the
+    link to the broker stands among the events."""
     drawn = 0.0
     async with aclosing(beats):
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as screen:
@@ -96,6 +104,8 @@ async def show(view: LiveView, console: Console, beats: AsyncGenerator[Beat, Non
             async for beat in beats:
                 view.update(beat.records)
                 now_s = beat.now_s
+                if link is not None and (news := link.look()):
+                    view.remark(news, now_s)
                 if time.monotonic() - drawn >= FRAME_S * 0.8:
                     screen.update(view.frame(now_s), refresh=True)
                     drawn = time.monotonic()
@@ -104,14 +114,43 @@ async def show(view: LiveView, console: Console, beats: AsyncGenerator[Beat, Non
             screen.update(view.frame(now_s), refresh=True)
 
 
+async def scrub(
+    make: Callable[[], LiveView], console: Console, player: Player, keys: asyncio.Queue[str]
+) -> LiveView:
+    """Draw a past log on a terminal as the player says, until that is over; the last view, of the
+    log's end or wherever one quit. Seeking back folds the log anew, up to there."""
+    view, fed, drawn = make(), 0, time.monotonic()
+    with Live(console=console, auto_refresh=False, redirect_stdout=False) as screen:
+        while True:
+            while not keys.empty():
+                player.press(keys.get_nowait())
+            if player.due < fed:
+                view.close()
+                view, fed = make(), 0
+            while fed < player.due:
+                some = player.records[fed : min(player.due, fed + READ_RECORDS)]
+                view.update(some)
+                fed += len(some)
+            screen.update(view.frame(player.now_s, player.scrubber), refresh=True)
+            if player.over:
+                screen.update(view.frame(player.now_s), refresh=True)
+                return view
+            await asyncio.sleep(FRAME_S / 2)
+            now = time.monotonic()
+            player.pass_time(now - drawn)
+            drawn = now
+
+
 async def tell(
     view: LiveView,
     out: TextIO,
     beats: AsyncGenerator[Beat, None],
     talk: Callable[[str], None] = lambda _: None,
+    link: LinkWatch | None = None,
 ) -> None:
     """Write one line an event that is worth telling, at once, until the run has finished or the
-    beats end. When nothing has come for a while, what a person can do about it is talked of."""
+    beats end. When nothing has come for a while, what a person can do about it is talked of; and
+    what becomes of the link to the broker."""
     talked: tuple[str, ...] = ()
     quiet_s: float | None = None
     async with aclosing(beats):
@@ -119,6 +158,8 @@ async def tell(
             for told in view.update(beat.records):
                 out.write(told.line() + "\n")
             out.flush()
+            if link is not None and (news := link.look()):
+                talk(news)
             if view.outcome:
                 return
             if beat.records or quiet_s is None:

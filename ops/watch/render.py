@@ -1,24 +1,30 @@
-"""Draws a scene for a console of any width: text only, nothing a log says is taken as markup."""
+"""Draws a scene for a console of any width: text only, nothing a log says is taken as markup.
+
+One column; where the screen is wide, two above the events: sites, time and blocks; and words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ops.describe import clean
-from ops.watch import bars
-from ops.watch.scene import Scene, Site
-from ops.watch.words import Told
+from ops.numbers import size
+from ops.watch import bars, strips
+from ops.watch.layout import Section, shares, shown
+from ops.watch.moving import Moving
+from ops.watch.rows import rows
+from ops.watch.scene import Scene
+from ops.watch.trails import Refused
+from ops.watch.words import Told, time_of_day
 from outer.waiting import span
 
-MIN_TOLD = 3  # events that a small screen shows at least
-MIN_SITES = 5
-WIDE = 96  # columns from which on all is shown
-PHASES = {"training": "yellow", "delivered": "cyan", "leaving": "magenta"}
+TWO_COLUMNS = 150
+GUTTER = 3
+MIN_TOLD, MIN_SITES, MIN_BAR = 3, 6, 3  # lines that a small screen shows at least
 RUN_STATES = {
     "running": "green",
     "paused": "yellow",
@@ -27,48 +33,100 @@ RUN_STATES = {
 }
 
 
+Foot = Callable[[int, bool], Text]
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One picture of a run. `height`: lines it may take; None for as many as it needs."""
+    """One picture of a run. `height`: lines it may take; None for as many as it needs. `foot`: what
+    draws a line below it, for a width, in ASCII or not."""
 
     scene: Scene
     height: int | None = None
+    foot: Foot | None = None
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         width, plain = options.max_width, options.ascii_only
-        scene = self.scene
-        top = [*_header(scene, width, plain), *_next(scene, width, console)]
-        top.append(_title("sites", width, plain))
-        middle = [*bars.epochs(scene.epochs, width, plain)]
-        waits = _waits(scene, width, console)
-        around = len(top) + 1 + len(middle) + 2
-        num_sites, num_waits, num_told = _fit(self.height, around, scene, len(waits))
+        top = [*_header(self.scene, width, plain), *_next(self.scene, width, console)]
         yield from top
-        yield _sites(scene.sites, num_sites, width)
-        yield from middle
-        if waits:
-            yield _title("waiting", width, plain)
-            yield from waits if num_waits == len(waits) else waits[: num_waits - 1]
-            if num_waits < len(waits):
-                yield _line(f"… {len(waits) - num_waits + 1} more lines", width, "dim")
-        yield _title("events (UTC)", width, plain)
-        for told in scene.told[len(scene.told) - num_told :]:
-            yield _event(told, width)
+        below = 0 if self.foot is None else 1
+        rest = None if self.height is None else max(0, self.height - len(top) - below)
+        yield from self._body(width, rest, plain, console)
+        if self.foot is not None:
+            yield self.foot(width, plain)
+
+    def _body(
+        self, width: int, rest: int | None, plain: bool, console: Console
+    ) -> Iterator[RenderableType]:
+        events = _events(self.scene, width)
+        if width < TWO_COLUMNS:
+            left, right = _left(self.scene, width, plain), _right(self.scene, width, console)
+            yield from _stack((*left, *right, events), rest, width, plain)
+            return
+        left_width = width * 11 // 20
+        right_width = width - left_width - GUTTER
+        upper = None if rest is None else max(0, rest - events.least - 1)
+        lines = list(
+            _beside(
+                _stack(_left(self.scene, left_width, plain), upper, left_width, plain),
+                _stack(_right(self.scene, right_width, console), upper, right_width, plain),
+                left_width,
+            )
+        )
+        yield from lines
+        lower = None if rest is None else rest - len(lines)
+        yield from _stack((events,), lower, width, plain)
 
 
-def _fit(height: int | None, around: int, scene: Scene, waits: int) -> tuple[int, int, int]:
-    """How many sites, lines of waiting and events find room: events give way first, then sites
-    down to a few, then what is waited for."""
-    sites, told = len(scene.sites), len(scene.told)
-    if height is None:
-        return sites, waits, told
-    free = height - around
-    least = min(told, MIN_TOLD)
-    waits = min(waits, max(1, free - least - min(sites, MIN_SITES)))
-    sites = min(sites, max(1, free - waits - least))
-    return sites, waits, min(told, max(0, free - waits - sites))
+def _left(scene: Scene, width: int, plain: bool) -> tuple[Section, ...]:
+    table = rows(scene.sites, width)
+    blocks = bars.epochs(scene.epochs, width, plain)
+    return (
+        Section("sites", table, min(len(table), MIN_SITES), 2, 3),
+        Section("time", strips.timeline(scene, width, plain), 0, 5, 5),
+        Section("", blocks, min(len(blocks), MIN_BAR), 0, 0),
+    )
+
+
+def _right(scene: Scene, width: int, console: Console) -> tuple[Section, ...]:
+    waits = _waits(scene, width, console)
+    refusals = [_refusal(one, width) for one in scene.refusals]
+    return (
+        Section("waiting", waits, min(2, len(waits)), 1, 1),
+        Section("transfers", [_transfer(one, width) for one in scene.transfers], 0, 3, 2),
+        Section("refusals (UTC)", refusals, 0, 4, 4, tail=True),
+    )
+
+
+def _events(scene: Scene, width: int) -> Section:
+    told = [_event(one, width) for one in scene.told]
+    return Section("events (UTC)", told, min(MIN_TOLD, len(told)), 2, 6, tail=True)
+
+
+def _stack(
+    sections: tuple[Section, ...], height: int | None, width: int, plain: bool
+) -> list[Text]:
+    lines: list[Text] = []
+    for section, num in zip(sections, shares(height, sections), strict=True):
+        if not num:
+            continue
+        if section.title:
+            lines.append(_title(section.title, width, plain))
+        lines += shown(section, num)
+    return lines
+
+
+def _beside(left: list[Text], right: list[Text], left_width: int) -> Iterator[Text]:
+    for number in range(max(len(left), len(right))):
+        line = left[number].copy() if number < len(left) else Text()
+        line.no_wrap = True
+        line.append(" " * (left_width + GUTTER - line.cell_len))
+        if number < len(right):
+            line.append_text(right[number])
+        line.rstrip()
+        yield line
 
 
 def _title(name: str, width: int, plain: bool) -> Text:
@@ -93,10 +151,13 @@ def _header(scene: Scene, width: int, plain: bool) -> list[Text]:
         ),
         f"  round {scene.round}  version {scene.version}",
     )
-    who = f"  led by {clean(scene.coordinator)}, term {scene.term}" if scene.term else ""
+    if scene.broker_away_s is not None:
+        first.append("  broker away", "bold red")
+    who = f"  led by {clean(scene.coordinator)}, elected by #{scene.term}" if scene.term else ""
     first.append(who, "dim")
     first.truncate(width, overflow="ellipsis")
     lines = [first, bars.target(scene, width, plain), _facts(scene, width)]
+    lines += strips.trends(scene, width, plain)
     if scene.state == "finished":
         lines.append(_line(clean(scene.reason), width, "bold"))
     return lines
@@ -110,68 +171,16 @@ def _next(scene: Scene, width: int, console: Console) -> list[Text]:
 
 def _facts(scene: Scene, width: int) -> Text:
     parts = ["loss " + (f"{scene.loss:.3f}" if scene.loss is not None else "not known yet")]
-    if scene.perplexity:
-        version, perplexity = scene.perplexity
-        parts.append(f"held-out perplexity {perplexity:.4g} (version {version})")
     parts.append(f"{scene.tokens_per_s:,.0f} tokens/s")
     if scene.eta_s is not None:
         soon = scene.eta_s < 1
         parts.append("done any moment" if soon else f"done in about {span(round(scene.eta_s))}")
+    if scene.perplexity:
+        version, perplexity = scene.perplexity
+        parts.append(f"held-out perplexity {perplexity:.4g} (version {version})")
     if scene.overhead is not None:
         parts.append(f"stalled {scene.overhead:.1%} of the time")
     return _line("  ".join(parts), width)
-
-
-def _sites(sites: tuple[Site, ...], room: int, width: int) -> Table:
-    """One row a site; those that are gone give way first."""
-    shown = sorted(sites, key=lambda site: (site.state == "departed", site.site))
-    hidden = len(shown) - room + 1 if len(shown) > room else 0
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    names = ["site", "state", "life", "holds", "merged", "tokens/s", "loss", "heard", "version"]
-    for name in names:
-        right = name in ("merged", "tokens/s", "loss", "heard", "version")
-        table.add_column(
-            name,
-            no_wrap=True,
-            overflow="ellipsis",
-            justify="right" if right else "left",
-            max_width=(24 if width >= WIDE else 16) if name in ("site", "holds") else None,
-        )
-    for site in shown[: len(shown) - hidden]:
-        table.add_row(*_row(site, width), style="dim" if site.state == "departed" else "")
-    if hidden:
-        table.add_row(Text(f"… {hidden} more", "dim"))
-    return table
-
-
-def _row(site: Site, width: int) -> list[Text]:
-    gone = site.state == "departed"
-    phase = f"gone: {site.phase}" if gone else site.phase
-    life = f"{site.life}" + (f" (#{site.incarnation})" if width >= WIDE else "")
-    heard = "" if site.heard_s is None or gone else span(site.heard_s) + " ago" * (width >= WIDE)
-    return [
-        Text(site.site, "bold"),
-        Text(phase, PHASES.get(phase, "")),
-        Text(life),
-        _held(site),
-        Text(f"{site.blocks_merged:,}"),
-        Text(f"{site.tokens_per_s:,.0f}" if site.tokens_per_s else ""),
-        Text("" if site.loss is None else f"{site.loss:.3f}"),
-        Text(heard),
-        Text("" if site.version is None else str(site.version)),
-    ]
-
-
-def _held(site: Site) -> Text:
-    """How many blocks of its leases it holds, and the first ones, each in its state's colour."""
-    if not site.num_held:
-        return Text("")
-    text = Text(f"{site.num_held}: ")
-    for epoch, block, state in site.held:
-        text.append(f"{epoch}:{block}", bars.COLOURS[state])
-        text.append(" ")
-    text.rstrip()
-    return text
 
 
 def _waits(scene: Scene, width: int, console: Console) -> list[Text]:
@@ -184,6 +193,30 @@ def _waits(scene: Scene, width: int, console: Console) -> list[Text]:
             line.rstrip()
             lines.append(Text.assemble("  " if number else "", line))
     return lines
+
+
+def _transfer(one: Moving, width: int) -> Text:
+    """Site, direction, what, how much of how much, how fast, how long still."""
+    verb = "stores" if one.way == "up" else "fetches"
+    amount = size(one.of_bytes)
+    if one.done_bytes is not None:
+        amount = f"{size(one.done_bytes)} of {amount}, {one.done_bytes / one.of_bytes:.0%}"
+    text = Text.assemble((clean(one.site), "bold cyan"), f" {verb} {one.what}: {amount}")
+    if one.bytes_per_s:
+        text.append(f", {size(one.bytes_per_s)}/s" + " as last time" * (not one.measured))
+    if one.eta_s is not None:
+        text.append(f", {span(one.eta_s)} left", "bold")
+    text.truncate(width, overflow="ellipsis")
+    text.no_wrap = True
+    return text
+
+
+def _refusal(one: Refused, width: int) -> Text:
+    text = Text.assemble((time_of_day(one.time_s), "dim"), "  ", (clean(one.site), "bold red"))
+    text.append(f" {one.what} refused ({one.code})", "red").append(f" — {clean(one.reason)}", "dim")
+    text.truncate(width, overflow="ellipsis")
+    text.no_wrap = True
+    return text
 
 
 def _event(told: Told, width: int) -> Text:

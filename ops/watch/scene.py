@@ -11,13 +11,16 @@ from leases.progress import goal, share_of_target
 from leases.rows import Incarnation
 from leases.states import AVAILABLE, DELIVERED, LEASED, MERGED, QUARANTINED, TRAINED, TRAINING
 from leases.view import View
+from ops.watch.moving import Moving, moving
 from ops.watch.pace import Pace
+from ops.watch.trails import Refused, Trails
 from ops.watch.words import Told
-from outer.waiting import Wait, waiting
+from outer.waiting import Wait, span, waiting
 
 STATES = (MERGED, DELIVERED, TRAINED, TRAINING, LEASED, AVAILABLE, QUARANTINED)
 MAX_CELLS = 240  # blocks of an epoch that are shown one by one
 MAX_HELD = 100  # blocks of one site that are named
+MAX_REFUSALS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,24 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A site's way through the run: (from, until, code) of its lives, `until` None while it lives;
+    (from, until) of its training. Unix seconds."""
+
+    site: str
+    stays: tuple[tuple[float, float | None, str], ...]
+    training: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
     """Everything a frame shows. `target`: tokens, None for a target in rounds; `share`: of the
     target, in [0, 1]; `eta_s`: None where there is no pace to tell from, or nothing advances;
     `perplexity`: (version, held-out perplexity) of the newest evaluation; `overhead`: the share of
     wall time that trainers stood still for the exchange, None before the first round; `next`: what
-    a person can do now, in words."""
+    a person can do now, in words; `broker_away_s`: for how long the broker has not answered whoever
+    watches, None while it does; `began_s`: of the log; `losses`, `rates` (tokens a second) by
+    round."""
 
     run: str
     state: str
@@ -83,11 +98,18 @@ class Scene:
     told: tuple[Told, ...]
     overhead: float | None = None
     next: tuple[str, ...] = ()
+    broker_away_s: float | None = None
+    transfers: tuple[Moving, ...] = ()
+    refusals: tuple[Refused, ...] = ()
+    began_s: float | None = None
+    losses: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    lines: tuple[Line, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The documented object of `atoll watch --once --json`."""
         found = asdict(self)
-        for key in ("told", "now_s", "perplexity"):
+        for key in ("told", "now_s", "perplexity", "began_s", "losses", "rates", "lines"):
             del found[key]
         for wait in found["waiting"]:
             del wait["remedy"], wait["how"]
@@ -102,15 +124,20 @@ class Scene:
 
 
 def scene(
-    view: View, run: str, pace: Pace, told: Sequence[Told], now_s: float, silence_s: float | None
+    view: View,
+    run: str,
+    pace: Pace,
+    trails: Trails,
+    told: Sequence[Told],
+    now_s: float,
+    away_s: float | None = None,
 ) -> Scene:
-    """The scene as of now_s (Unix seconds, by the broker's clock as far as known).
-
-    silence_s: see `outer.waiting.waiting`.
-    """
+    """The scene as of now_s (Unix seconds, by the broker's clock as far as known). `away_s`: since
+    when the broker has not answered; then nobody knows how far the run is, or who is silent."""
     row, exists = view.run(), view.exists()
     aim = goal(view.config(), view.index()) if exists else None
     sites = tuple(_site(view, one, pace, now_s) for one in view.latest())
+    under_way = row.state != "finished" and away_s is None
     return Scene(
         run=row.name or run,
         state=row.state,
@@ -124,16 +151,38 @@ def scene(
         loss=_loss(view, row.version, sites),
         perplexity=_evaluation(view),
         tokens_per_s=sum(site.tokens_per_s for site in sites),
-        eta_s=_eta_s(view, pace, now_s) if exists else None,
+        eta_s=_eta_s(view, pace, now_s) if exists and away_s is None else None,
         coordinator=row.holder,
         term=row.term,
         last_sequence=pace.last_sequence,
         now_s=now_s,
         sites=sites,
         epochs=tuple(_epochs(view)) if exists else (),
-        waiting=tuple(waiting(view, silence_s)),
+        waiting=tuple(_waits(view, pace, now_s, away_s)),
         told=tuple(told),
+        broker_away_s=away_s,
+        transfers=tuple(moving(view.live(), row.version, trails, now_s)) if under_way else (),
+        refusals=tuple(trails.refusals)[-MAX_REFUSALS:],
+        began_s=trails.began_s,
+        losses=tuple(trails.losses),
+        rates=tuple(trails.rates),
+        lines=tuple(_line(site.site, trails) for site in sites),
     )
+
+
+def _waits(view: View, pace: Pace, now_s: float, away_s: float | None) -> list[Wait]:
+    if away_s is None:
+        return waiting(view, pace.silence_s(now_s, view.run().live))
+    what = f"does not answer, for {span(away_s)}; below is how it stood at event #"
+    until = "until it answers: then all goes on by itself"
+    gone = Wait("the broker", f"{what}{pace.last_sequence}", until, "broker")
+    return [gone, *waiting(view)] if view.run().state != "finished" else []
+
+
+def _line(site: str, trails: Trails) -> Line:
+    trail = trails.site(site)
+    stays = tuple((stay.since_s, stay.until_s, stay.code) for stay in trail.stays)
+    return Line(site, stays, tuple(trail.training.spells))
 
 
 def _share(view: View) -> float:

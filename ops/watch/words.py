@@ -37,7 +37,7 @@ class Told:
 
     def clock(self) -> str:
         """The broker's time of day, UTC."""
-        return datetime.fromtimestamp(self.time_ns // 1_000_000_000, UTC).strftime("%H:%M:%S")
+        return time_of_day(self.time_ns // 1_000_000_000)
 
     def why(self) -> str:
         """What stands behind the dash: the reason, and why it is void."""
@@ -51,6 +51,11 @@ class Told:
         why = f" — {self.why()}" if self.why() else ""
         stamp = moment.strftime("%Y-%m-%d %H:%M:%S")
         return f"{stamp}Z  #{self.sequence:<6} {self.who:<12} {self.what}{why}"
+
+
+def time_of_day(time_s: float) -> str:
+    """Hours, minutes, seconds of a time (Unix seconds), UTC."""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%H:%M:%S")
 
 
 def tell(entry: Entry, void: str) -> Told | None:

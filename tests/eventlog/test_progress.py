@@ -38,8 +38,10 @@ async def test_a_store_that_speaks_is_the_store(tmp_path: Path) -> None:
     said: list[str] = []
     store = SpokenBlobs(DirBlobs(tmp_path / "blobs"), said.append)
     (tmp_path / "source").write_bytes(b"abc")
-    blob = await store.put(tmp_path / "source")
-    await store.get(blob.digest, tmp_path / "target")
+    heard: list[tuple[int, int]] = []
+    blob = await store.put(tmp_path / "source", lambda *progress: heard.append(progress))
+    await store.get(blob.digest, tmp_path / "target", lambda *progress: heard.append(progress))
+    assert heard and set(heard) == {(3, 3)}  # whoever asks is told beside the person
     assert (tmp_path / "target").read_bytes() == b"abc"
     assert await store.has(blob.digest) and await store.digests() == [blob.digest]
     await store.release([blob.digest])

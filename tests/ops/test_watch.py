@@ -41,7 +41,7 @@ def row(text: str, site: str) -> list[str]:
 
 def test_the_header_says_state_round_version_tokens_share_loss_and_who_coordinates() -> None:
     text = drawn(at_work())
-    assert "atoll tests  running  round 2  version 1  led by one, term 2" in text
+    assert "atoll tests  running  round 2  version 1  led by one, elected by #2" in text
     assert "64 of 320 tokens  20 %" in text  # 10 blocks of 4 sequences of 8 tokens
     assert "loss 2.000" in text
 

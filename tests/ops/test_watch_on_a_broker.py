@@ -95,3 +95,39 @@ def test_while_nothing_comes_it_says_once_what_to_do(server: BrokerServer) -> No
         process.kill()
         process.wait()
     assert "next: atoll coordinate" not in errors and "has finished" in errors
+
+
+def test_the_brokers_death_and_return_are_told_and_nobody_is_sent_for_a_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATOLL_HOME", str(tmp_path / "home"))
+    with BrokerServer(ServerSettings(Home.find().broker)) as first:
+        asyncio.run(append(first.url, HISTORY[:EARLY], create=True))
+        url = first.url
+        process = subprocess.Popen(
+            [*ATOLL, "watch", "tests", "--broker", url],
+            cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        for _ in range(6):
+            process.stdout.readline()  # it has all that there is
+    try:
+        said = [process.stderr.readline().strip()]
+        while "see to the broker" not in said[-1]:
+            said.append(process.stderr.readline().strip())
+        assert said[-2:] == [
+            "the broker does not answer; trying again until it does",
+            "next: see to the broker; where it ran, atoll broker serve starts it again",
+        ]
+        port = int(url.rpartition(":")[2])
+        with BrokerServer(ServerSettings(Home.find().broker, port=port)) as again:
+            assert again.url == url
+            line = process.stderr.readline()
+            assert line.startswith("the broker answers again, after ")
+            asyncio.run(append(url, HISTORY[EARLY:]))
+            _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0 and "has finished" in errors
+    assert "atoll coordinate" not in "".join([*said, errors])

@@ -75,7 +75,9 @@ async def test_r5_a_deposed_coordinator_cannot_append_and_stands_by(tmp_path: Pa
         await asyncio.sleep(0.3)
         mine = [r for r in await world.log.read(last) if r.subject == COORDINATOR]
         assert mine == []
-        assert any("another coordinator holds term" in line for line in said)
+        assert any(
+            "standing by: " in line and "coordinates, elected by event #" in line for line in said
+        )
         clock.now += 1.0
         await asyncio.sleep(0.3)
         clock.now += 10.0

@@ -54,3 +54,24 @@ def test_r9_a_heartbeat_comes_when_the_site_was_silent_for_an_interval_and_not_b
             if isinstance(action, Append):
                 beats += [(desk.now - since, type(one)) for one in action.events]
     assert beats == [(interval_s, Heartbeat), (2 * interval_s, Heartbeat)]
+
+
+def test_r9_a_heartbeat_tells_of_a_transfer_that_goes_on_and_not_of_one_that_is_over() -> None:
+    desk = granted()
+    desk.turn()
+
+    def beat() -> Heartbeat:
+        desk.now += desk.run.view.timing().heartbeat_s(1)
+        for action in desk.logic.actions(desk.now):
+            desk._do(action)
+            if isinstance(action, Append) and isinstance(action.events[0], Heartbeat):
+                return action.events[0]
+        raise AssertionError("no heartbeat")
+
+    assert beat().transfer is None
+    report = desk.hub.transfers.begin("down", "blob", lambda: desk.now)
+    report(10, 100)
+    told = beat().transfer
+    assert told is not None and (told.way, told.done_bytes, told.of_bytes) == ("down", 10, 100)
+    desk.hub.transfers.end("blob")
+    assert beat().transfer is None

@@ -1,0 +1,75 @@
+"""What a link to the broker can do, measured: round trip, clock, and bytes a second up."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+
+from broker.api import API, ask, parse_time
+from broker.client import Outgoing
+from broker.connection import Connection
+from broker.errors import ApiError
+from broker.streams import log_stream
+
+ROUND_TRIPS, TRIES = 5, 8
+MIN_BYTES, MAX_BYTES = 1 << 18, 1 << 20  # of one request; a broker takes a chunk of a blob at least
+LONG_S = 0.5  # a request that takes so long measures well; no further one is sent
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """`round_trip_s`: the median of some; `clock_offset_s`: the broker's clock less ours, known to
+    half a round trip; None where no run was named or the broker does not say its time."""
+
+    round_trip_s: float
+    up_bytes_per_s: float
+    clock_offset_s: float | None
+
+
+async def probe(connection: Connection, run: str | None) -> Probe:
+    """Measure; nothing is stored. Raises LinkDown."""
+    trips = [await _round_trip(connection) for _ in range(ROUND_TRIPS)]
+    up = await _up(connection, min(trips))
+    return Probe(statistics.median(trips), up, await _offset(connection, run) if run else None)
+
+
+async def _round_trip(connection: Connection) -> float:
+    began = time.perf_counter()
+    await ask(connection.control, "INFO")
+    return time.perf_counter() - began
+
+
+async def _up(connection: Connection, trip_s: float) -> float:
+    """By requests that carry ballast: the broker reads all of one before it answers, even if only
+    to say that it wanted none."""
+    link, size, rates = connection.bulk(0), MIN_BYTES, []
+    await link.request(Outgoing(f"{API}.INFO", b"x"), timeout_s=LIMIT_S)  # connects
+    for _ in range(TRIES):
+        ballast = os.urandom(size)
+        began = time.perf_counter()
+        await link.request(Outgoing(f"{API}.INFO", ballast), timeout_s=LIMIT_S)
+        took_s = time.perf_counter() - began
+        rates.append(size / max(took_s - trip_s, took_s / 2))
+        if took_s >= LONG_S:
+            break
+        size = min(2 * size, MAX_BYTES)
+    return statistics.median(rates[-TRIES // 2 :])  # the larger ones
+
+
+async def _offset(connection: Connection, run: str) -> float | None:
+    before = time.time()
+    try:
+        answer = await ask(connection.control, f"STREAM.INFO.{log_stream(run)}")
+    except ApiError:
+        return None
+    after = time.time()
+    said = answer.get("ts")
+    if not isinstance(said, str):
+        return None
+    try:
+        return parse_time(said) / 1e9 - (before + after) / 2
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""What a coordinator tells machines of its run: metrics to be scraped, alerts to be sent."""

@@ -1,0 +1,70 @@
+"""`atoll report`: a run as one page with pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ops.output import broker_option, file_or_run, json_option, print_json, say
+
+
+@click.command()
+@click.argument("target", metavar="RUN|FILE")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.html",
+    help="Where to write the page; by default RUN.html here.",
+)
+@broker_option
+@json_option
+def report(target: str, output: Path | None, broker: str | None, as_json: bool) -> None:
+    """Tell a run as one page with pictures, which needs no network.
+
+    What it learned over tokens and time, who was there and why they left, what became of leases,
+    what the exchange cost, and what the audit says. A FILE, an exported log, needs no broker. The
+    same log gives the same bytes. Needs the extra `report`; --json, which prints the page's numbers
+    and writes no page, does not.
+    """
+    if as_json and output is not None:
+        raise click.UsageError("--json prints the numbers: it writes no page, leave out -o")
+    if not as_json:
+        import matplotlib  # noqa: F401  # what is missing is said before the log is read
+    found = file_or_run(target)
+    facts = asyncio.run(_facts(found, broker))
+    if as_json:
+        print_json(facts)
+        return
+    output = output or Path(f"{facts['run'].replace('?', 'run')}.html")
+    write(facts, output)
+    ok = facts["audit"]["ok"]
+    say(f"{output}: {'the audit holds' if ok else 'the audit FAILS: see it, and `atoll audit`'}")
+
+
+def write(facts: dict[str, Any], output: Path) -> None:
+    """Write the page, whole or not at all."""
+    from ops.report.page import page
+
+    part = output.with_name(f".{output.name}.part")
+    try:
+        part.write_text(page(facts), encoding="utf-8")
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+async def _facts(target: Path | str, broker: str | None) -> dict[str, Any]:
+    from ops.auditing import bar
+    from ops.report import made
+
+    with bar("reading the log") as progress:
+        if isinstance(target, Path):
+            return made.of_file(target, progress)
+        from ops.connect import opened
+
+        async with opened(target, broker, "report") as (log, *_):
+            return await made.of_run(target, log, progress)

@@ -1,0 +1,1 @@
+"""What is wrong with this machine, this site, this broker, and what to do about it."""

@@ -1,0 +1,275 @@
+"""The pictures of a report, each drawn from the embedded numbers alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from ops.numbers import compact, size, thinned, time_unit
+from ops.report.canvas import COLOUR, SERIES
+
+MAX_POINTS = 1500  # of a line
+MAX_BARS = 60  # of rounds; more are put together
+MAX_SITES = 40
+MAX_LOSS = 50.0  # whose exponential is drawn: beyond, a model has diverged
+EXCHANGE = ("encode", "upload", "wait", "merge", "download", "apply", "snapshot")
+ENDS = {"lost": "bad", "unfit": "bad", "replaced": "c2", "trainer": "bad"}  # colours by code
+
+Facts = dict[str, Any]
+
+
+def learning(facts: Facts, by_time: bool) -> Any:
+    """Loss and held-out perplexity, over merged tokens or over wall time."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        grid: Any = figure.subplots(2 if narrow else 1, 1 if narrow else 2)
+        loss, perplexity = grid
+        step_s, unit = time_unit(facts["seconds"])
+        versions = [
+            one
+            for one in facts["versions"]
+            if one["loss"] is not None and math.isfinite(one["loss"])
+        ]
+        tokens = {one["version"]: one["merged_tokens"] for one in facts["versions"]} | {0: 0}
+
+        def where(one: dict[str, Any]) -> float:
+            return (one["at_s"] or 0.0) / step_s if by_time else tokens.get(one["version"], 0)
+
+        points = thinned([(where(one), one["loss"]) for one in versions], MAX_POINTS)
+        _line(loss, points, SERIES[0])
+        _perplexities(perplexity, points, [(where(one), one) for one in facts["evaluations"]])
+        for axes, title in ((loss, "training loss, nats a token"), (perplexity, "perplexity")):
+            axes.set_title(title)
+            axes.set_xlabel(f"wall time, {unit}" if by_time else "merged tokens")
+            axes.set_xlim(left=0)
+            if not by_time:
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
+            axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 6))
+
+    return draw
+
+
+def _perplexities(
+    axes: Axes, losses: list[tuple[float, float]], evaluated: list[tuple[float, dict[str, Any]]]
+) -> None:
+    """That of training, e to the loss, as a line; held-out ones as points, by their numbers."""
+    trained = [(x, math.exp(min(loss, MAX_LOSS))) for x, loss in losses]
+    if trained:
+        axes.plot(*zip(*trained, strict=True), color=SERIES[0], lw=1.2, label="training")
+    held = [(x, one["perplexity"]) for x, one in evaluated if math.isfinite(one["perplexity"])]
+    if held:
+        axes.plot(
+            *zip(*held, strict=True),
+            "o",
+            color=SERIES[1],
+            markersize=5,
+            label="held-out",
+            clip_on=False,
+        )
+    for x, y in held if len(held) <= 8 else held[-1:]:
+        late = x > 0.5 * max(x for x, _ in [*trained, *held])
+        at, side = ((-7, 4), "right") if late else ((7, -3), "left")
+        axes.annotate(
+            compact(y), (x, y), xytext=at, textcoords="offset points", ha=side, fontsize=8
+        )
+    values = [y for _, y in trained + held]
+    if not values:
+        _line(axes, [], SERIES[0])
+        return
+    if max(values) > 4 * min(values) > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: compact(y)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.legend(loc="upper right")
+
+
+def _line(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> None:
+    if not points:
+        axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center")
+        return
+    marker = "o" if len(points) <= 40 else None
+    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3.5)
+
+
+def shown_sites(facts: Facts) -> list[str]:
+    """The sites that pictures have room for: those that merged most, by name."""
+    most = sorted(facts["sites"], key=lambda one: (-one["merged_tokens"], one["site"]))
+    return sorted(one["site"] for one in most[:MAX_SITES])
+
+
+def presence(facts: Facts) -> Any:
+    """Who was there when, when it trained, and why it left; pauses of the run in grey."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        step_s, unit = time_unit(facts["seconds"])
+        sites = shown_sites(facts)
+        row = {site: number for number, site in enumerate(sites)}
+        for pause in facts["pauses"]:
+            until = facts["seconds"] if pause["until_s"] is None else pause["until_s"]
+            axes.axvspan(pause["from_s"] / step_s, until / step_s, color=COLOUR["rule"], lw=0)
+        for life in facts["lives"]:
+            if life["site"] in row:
+                _life(axes, life, row[life["site"]], facts["seconds"], step_s)
+        for site in sites:
+            spells = facts["working"].get(site, [])
+            bars = [(a / step_s, max((b - a) / step_s, 0.0)) for a, b in spells]
+            axes.broken_barh(bars, (row[site] - 0.22, 0.44), color=SERIES[0], lw=0)
+        for term in facts["terms"][1:]:
+            axes.axvline(term["at_s"] / step_s, color=COLOUR["c4"], lw=0.9, ls=":")
+        axes.set_yticks(range(len(sites)), sites)
+        axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
+        axes.set_ylim(len(sites) - 0.4, -0.75)
+        axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
+        axes.set_xlabel(f"wall time, {unit}")
+        axes.grid(axis="y", visible=False)
+
+    return draw
+
+
+def _life(axes: Axes, life: dict[str, Any], row: int, end_s: float, step_s: float) -> None:
+    gone = life["left_s"] is not None
+    left = (life["left_s"] if gone else end_s) / step_s
+    came = life["came_s"] / step_s
+    axes.broken_barh([(came, left - came)], (row - 0.3, 0.6), color=SERIES[0], alpha=0.22, lw=0)
+    axes.plot([came, came], [row - 0.3, row + 0.3], color=SERIES[0], lw=1.2)
+    if gone and life["code"] != "finished":
+        colour = COLOUR[ENDS.get(life["code"], "muted")]
+        axes.plot([left], [row], "X", color=colour, markersize=6, markeredgecolor=COLOUR["paper"])
+        right = left * step_s > end_s * 0.85
+        axes.annotate(
+            life["code"],
+            (left, row - 0.34),
+            xytext=(-2 if right else 2, 0),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=colour,
+            ha="right" if right else "left",
+            va="bottom",
+        )
+
+
+def overhead(facts: Facts) -> Any:
+    """Seconds of the exchange by round and phase; below, the share of time that trainers stood."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.3))
+        rounds = [one for one in facts["rounds"] if one["phases"]]
+        groups = _groups(rounds)
+        at = [sum(one["round"] for one in group) / len(group) for group in groups]
+        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
+        base = [0.0] * len(groups)
+        for number, phase in enumerate(EXCHANGE):
+            means = [_mean([one["phases"][phase] for one in group]) for group in groups]
+            above.bar(at, means, width, base, color=SERIES[number], label=phase, lw=0)
+            base = [low + more for low, more in zip(base, means, strict=True)]
+        below.bar(at, [100 * _mean([one["stall"] or 0.0 for one in group]) for group in groups],
+                  width, color=COLOUR["bad"], lw=0)  # fmt: skip
+        above.set_title("mean seconds of a site, by phase")
+        below.set_title("trainers stood still, % of wall time")
+        below.set_xlabel("round")
+        below.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        for axes in (above, below):
+            axes.grid(axis="x", visible=False)
+        _legend(figure, above, narrow)
+
+    return draw
+
+
+def stored(facts: Facts) -> Any:
+    """Bytes that each round put into the store."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        groups = _groups([one for one in facts["rounds"] if one["committed_s"] is not None])
+        at = [sum(one["round"] for one in group) / len(group) for group in groups]
+        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
+        deltas = [_mean([one["delta_bytes"] for one in group]) for group in groups]
+        updates = [_mean([one["update_bytes"] for one in group]) for group in groups]
+        axes.bar(at, deltas, width, color=SERIES[0], label="deltas of sites", lw=0)
+        axes.bar(at, updates, width, deltas, color=SERIES[1], label="merged update", lw=0)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: size(y)))
+        axes.set_xlabel("round")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.grid(axis="x", visible=False)
+        _legend(figure, axes, narrow)
+
+    return draw
+
+
+def outcomes(facts: Facts) -> Any:
+    """What became of the blocks that each site was granted."""
+    parts = (("merged", "c3"), ("stolen before a start", "c1"), ("taken back", "bad"),
+             ("refused or under way", "muted"))  # fmt: skip
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        sites = _of_shown(facts)
+        names = [one["site"] for one in sites]
+        base = [0] * len(sites)
+        for number, (label, colour) in enumerate(parts):
+            counts = [_outcome(one)[number] for one in sites]
+            axes.barh(names, counts, 0.62, base, color=COLOUR[colour], label=label, lw=0)
+            base = [low + more for low, more in zip(base, counts, strict=True)]
+        _by_site(axes, len(sites))
+        axes.set_xlabel("blocks granted")
+        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8, integer=True))
+        _legend(figure, axes, narrow)
+
+    return draw
+
+
+def _outcome(one: dict[str, Any]) -> tuple[int, int, int, int]:
+    taken = sum(one["reclaimed_blocks"].values())
+    return one["merged_blocks"], one["stolen_blocks"], taken, one["other_blocks"]
+
+
+def goodput(facts: Facts) -> Any:
+    """Merged tokens for each second that a site was there."""
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        sites = _of_shown(facts)
+        rates = [one["goodput_tokens_per_s"] for one in sites]
+        bars = axes.barh([one["site"] for one in sites], rates, 0.62, color=SERIES[2], lw=0)
+        axes.bar_label(bars, [f"{compact(rate)}" for rate in rates], padding=4, fontsize=8)
+        axes.set_xlim(0, max([*rates, 1e-9]) * 1.12)
+        _by_site(axes, len(sites))
+        axes.set_xlabel("merged tokens a second of presence")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
+        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8))
+
+    return draw
+
+
+def _of_shown(facts: Facts) -> list[dict[str, Any]]:
+    names = set(shown_sites(facts))
+    return [one for one in facts["sites"] if one["site"] in names]
+
+
+def _by_site(axes: Axes, num_sites: int) -> None:
+    axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
+    axes.set_ylim(num_sites - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _legend(figure: Figure, axes: Axes, narrow: bool) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        columns = 2 if narrow else 7
+        figure.legend(loc="outside upper left", ncols=columns, handles=axes.containers[:7])
+
+
+def _groups(rounds: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rounds by bars: one each, or several where there are many."""
+    size_ = max(1, -(-len(rounds) // MAX_BARS))
+    return [rounds[first : first + size_] for first in range(0, len(rounds), size_)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
