@@ -15,6 +15,7 @@ from eventlog.phases import BLOCKED, EVALUATE
 from sitehub import checkpoint
 from sitehub.beside import Beside, Rest
 from sitehub.layout import Between
+from sitehub.optimizer import StateUnfit
 from sitehub.replica import FileTrouble, Replica
 from sitehub.stall import Stall
 from sitehub.training import Meter
@@ -190,13 +191,14 @@ class Trainer:
             checkpoint.take_up(residual, command["own"], feedback)
         except OSError as error:
             raise FileTrouble(f"the residual cannot be taken up: {error}") from error
+        notice = feedback.notice
         if path is not None and loop.keeps_state:
-            checkpoint.restore(path, loop.optimizer)
-        return {
-            "path": command["path"],
-            "pending": list(feedback.pending),
-            "notice": feedback.notice,
-        }
+            try:
+                checkpoint.restore(path, loop.optimizer)
+            except StateUnfit as error:  # the residual counts all the same
+                notice = f"inner state begins anew: {error}"
+        pending = list(feedback.pending)
+        return {"path": command["path"], "pending": pending, "notice": notice}
 
     def _do_evaluate(self, command: Message) -> Message:
         begun = time.perf_counter()

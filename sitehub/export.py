@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from eventlog.errors import AtollError
 
@@ -37,6 +38,7 @@ def write(
     ends a generated text, and pads. Raises ExportInvalid, OSError."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
+    logging.disable_progress_bar()  # what it draws is no talk of ours
     part = target.with_name(target.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     try:

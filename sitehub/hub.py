@@ -290,8 +290,8 @@ class Hub:
         """What the trainer takes up of its site's last life, if it has just begun."""
         hub = self.logic.hub
         folder = self.saving.folder if self.saving is not None else None
-        hub.resume = resume_of(hub.view, self.site, folder, self._here)
-        self._here = incarnation
+        found = resume_of(hub.view, self.site, folder, self._here)
+        hub.resume, self._here = found if found.is_needed else None, incarnation
         self.say(f"admitted at event #{incarnation[0]}: it takes part")
 
 

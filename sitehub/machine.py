@@ -9,6 +9,12 @@ from importlib.metadata import version
 import torch
 
 
+def be_alone() -> None:
+    """This process is the only rank, whatever a batch system or a script has set for others."""
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        os.environ.pop(name, None)
+
+
 def num_ranks() -> int:
     """How many ranks torchrun has started for this site; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from sitehub.model import (
     ModelInvalid,
@@ -80,6 +81,7 @@ def check_tokenizer(table: Mapping[str, Any], tokenizer: Tokenizer) -> None:
 def _take_over(model: PreTrainedModel, folder: Path) -> None:
     """The checkpoint's parameters into a model of its configuration; proven by equal logits, which
     covers buffers and fields that no table could hold."""
+    logging.disable_progress_bar()  # what it draws is no talk of ours
     try:
         found: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, local_files_only=True, output_loading_info=True

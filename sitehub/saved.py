@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,11 @@ class Resume:
     path: str | None
     own: bool
     saved: bool
-    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the trainer has to be told; else it goes on with what its folder holds."""
+        return self.path is not None or not self.own
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -94,7 +98,7 @@ def resume_of(view: View, site: str, folder: Path | None, here: Token | None) ->
     since = _delivered(view, site, "seq > ?", state["known"])
     # what was on its way when it was saved is in it, and is settled as the log says
     saved = all(any(label.startswith(one) for label in state["pending"]) for one in since)
-    return Resume(str(path), own, saved, state)
+    return Resume(str(path), own, saved)
 
 
 def _delivered(view: View, site: str, which: str, argument: int) -> list[str]:

@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to exit; the exit code."""
     arguments = _arguments(argv)
     machine.set_threads(arguments.threads)
+    if not arguments.sharding:
+        machine.be_alone()
     for number in (signal.SIGTERM, signal.SIGUSR1) if machine.num_ranks() == 1 else ():
         signal.signal(number, signal.SIG_IGN)  # a job's end is the hub's to hear and to answer
     device = machine.pick_device()
@@ -236,7 +238,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", required=True, type=Path, help="run configuration as JSON")
     parser.add_argument("--dir", required=True, type=Path, help="where exchanged files lie")
     parser.add_argument("--threads", type=int, default=1, help="threads this process may use")
-    parser.add_argument("--sharding", default="ddp", choices=("ddp", "fsdp2"), help="of many ranks")
+    parser.add_argument("--sharding", choices=("ddp", "fsdp2"), help="of many ranks; else one")
     return parser.parse_args(argv)
 
 

@@ -81,11 +81,7 @@ class SimHandover:
 
     async def stop(self) -> None:
         """End the trainer."""
-        tasks = [task for task in (self._task, self._beside) if task is not None]
-        self._task = self._beside = self._replica = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._cancelled(), return_exceptions=True)
 
     async def close(self) -> None:
         """End the trainer for good."""
@@ -97,14 +93,17 @@ class SimHandover:
 
     def die(self) -> bool:
         """The trainer's process is killed; whether there was one."""
+        if was_there := bool(self._cancelled()):
+            self._on_gone("the trainer ended with exit code -9")
+        return was_there
+
+    def _cancelled(self) -> list[asyncio.Task[None]]:
+        """What it does ends; the tasks that did it."""
         tasks = [task for task in (self._task, self._beside) if task is not None]
         self._task = self._beside = self._replica = None
-        if not tasks:
-            return False
         for task in tasks:
             task.cancel()
-        self._on_gone("the trainer ended with exit code -9")
-        return True
+        return tasks
 
     async def _serve(self, replica: Rehearsal) -> None:
         await asyncio.sleep(self._bench.start_s)
@@ -154,6 +153,9 @@ class SimHandover:
         digest = replica.load(command["version"], path, command["kind"], keep)
         self._stall.take()
         return {"version": command["version"], "digest": digest, "seconds": 0.05}
+
+    async def _do_resume(self, replica: Rehearsal, command: Message) -> Message:
+        return {"path": None, "pending": [], "notice": ""}  # it has no moments and no residual
 
     async def _apply(self, replica: Rehearsal, command: Message) -> Callable[[], None]:
         version, took = command["version"], self._bench.exchange_s

@@ -127,7 +127,7 @@ def test_ranks_that_cannot_share_a_run_are_refused(tmp_path: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         model = build_model(TABLE, 300, 0)
-        muon = run_config(inner={**INNER, "optimizer": "muon"}).inner
+        muon = run_config(**settings() | {"inner": {**INNER, "optimizer": "muon"}}).inner
         with pytest.raises(RanksInvalid, match="--sharding ddp"):
             layout_of(model, "fsdp2", muon)
     finally:
