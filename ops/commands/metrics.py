@@ -38,12 +38,12 @@ def metrics(
     """Write a run's numbers to files that other tools read.
 
     `train/loss`, `train/tokens`, `train/tokens_per_second`, `val/loss`, `val/perplexity`,
-    `val/bits_per_byte`, `outer/...`, `lease/...` and `site/...`, by version of the model. They are
-    made from the log, from its beginning on, so the command can be given again at any time.
+    `val/bits_per_byte`, and more under `outer/`, `lease/` and `site/`, by version of the model. They
+    are made from the log, from its beginning on, so the command can be given again at any time.
     """
+    found = file_or_run(target)
     if not (jsonl or tensorboard or wandb):
         raise click.UsageError("say where to: --jsonl FILE, --tensorboard DIR, --wandb DIR")
-    found = file_or_run(target)
     if follow and isinstance(found, Path):
         raise click.UsageError("a file does not go on: --follow is for runs on a broker")
     num, skipped = asyncio.run(_write(found, (jsonl, tensorboard, wandb), follow, broker))

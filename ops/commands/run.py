@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.commands.create import create
-from ops.commands.fork import fork
+from ops.runs.create import create
+from ops.runs.fork import fork
 from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:

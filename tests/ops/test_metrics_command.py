@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
 from ops.cli import run
-from ops.commands.metrics import metrics
 from tests.leases.stories import whole_run
 from tests.ops.test_audit_command import exported
 
@@ -44,8 +41,7 @@ def stored(path: Path) -> Iterator[bytes]:
 def test_points_go_to_a_file_of_json_lines(log: Path, tmp_path: Path) -> None:
     target = tmp_path / "deep" / "points.jsonl"
     for _ in range(2):  # it is made anew, not added to
-        result = CliRunner().invoke(metrics, [str(log), "--jsonl", str(target)])
-        assert result.exit_code == 0, result.output
+        assert run(["metrics", str(log), "--jsonl", str(target)]) == 0
     found = jsonl(target)
     tokens = [(one["step"], one["value"]) for one in found if one["name"] == "train/tokens"]
     assert tokens == [(1, 96), (2, 128), (3, 176)]
@@ -56,9 +52,9 @@ def test_tensorboard_reads_the_same_points(log: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     target = tmp_path / "tb"
-    arguments = [str(log), "--tensorboard", str(target), "--jsonl", str(tmp_path / "points")]
+    arguments = ["metrics", str(log), "--tensorboard", str(target), "--jsonl", str(tmp_path / "points")]
     for _ in range(2):
-        assert CliRunner().invoke(metrics, arguments).exit_code == 0
+        assert run(arguments) == 0
     events = EventAccumulator(str(target), {"scalars": 0})
     events.Reload()
     expected: dict[str, list[tuple[object, object]]] = {}
@@ -75,8 +71,7 @@ def test_wandb_gets_the_same_points_offline(log: Path, tmp_path: Path) -> None:
     from wandb.proto.wandb_internal_pb2 import Record
 
     target = tmp_path / "wandb"
-    result = CliRunner().invoke(metrics, [str(log), "--wandb", str(target)])
-    assert result.exit_code == 0, result.output
+    assert run(["metrics", str(log), "--wandb", str(target)]) == 0
     (file,) = target.glob("wandb/offline-run-*/*.wandb")
     tokens = []
     for data in stored(file):

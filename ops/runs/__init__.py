@@ -1,0 +1,1 @@
+"""Commands of `atoll run` that are a file each."""
