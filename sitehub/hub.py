@@ -15,13 +15,7 @@ from typing import Any
 
 from eventlog.blobs import BlobStore
 from eventlog.chain import Record
-from eventlog.errors import (
-    BlobDamaged,
-    BlobMissing,
-    BlobUnavailable,
-    Conflict,
-    LogUnavailable,
-)
+from eventlog.errors import BlobDamaged, BlobMissing, BlobUnavailable, Conflict, LogUnavailable
 from eventlog.events import COORDINATOR, OPERATOR, Event, SiteJoined, Token
 from eventlog.feed import Feed
 from eventlog.log import EventLog
