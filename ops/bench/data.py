@@ -40,13 +40,13 @@ class Built:
 
 def run(quick: bool, progress: Progress) -> Report:
     """See `ops.commands.bench`."""
-    num_runs, subset = (1, 32) if quick else (5, 1)
+    num_runs, subset, vocab = (1, 80, 1024) if quick else (5, 1, VOCAB)
     folder = Path(tempfile.mkdtemp(prefix="atoll-bench-"))
     try:
         progress("writing the text", 0, num_runs + 2)
         text = folder / "english.jsonl"
         english.write(text, subset)
-        tokenizer = _trained(text, folder)
+        tokenizer = _trained(text, folder, vocab)
         builds, bare = [], []
         for number in range(num_runs):
             progress("building, and encoding alone", 1 + number, num_runs + 2)
@@ -56,7 +56,9 @@ def run(quick: bool, progress: Progress) -> Report:
         larger = _build(_copies(text), tokenizer, folder / "data")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Report("data", _measures(builds, bare, larger), num_runs, _notes(builds, bare, larger))
+    return Report(
+        "data", _measures(builds, bare, larger), num_runs, _notes(builds, bare, larger, vocab)
+    )
 
 
 def _measures(builds: list[Built], bare: list[float], larger: Built) -> tuple[Measure, ...]:
@@ -80,22 +82,22 @@ def _measures(builds: list[Built], bare: list[float], larger: Built) -> tuple[Me
     )
 
 
-def _notes(builds: list[Built], bare: list[float], larger: Built) -> tuple[str, ...]:
+def _notes(builds: list[Built], bare: list[float], larger: Built, vocab: int) -> tuple[str, ...]:
     pairs = zip(builds, bare, strict=True)
     ratios = ", ".join(f"{one.num_tokens / one.seconds / rate:.3f}" for one, rate in pairs)
     return (
         f"documentation in botocore {english.version()}: {builds[0].num_tokens:,} tokens of a "
-        f"vocabulary of {VOCAB:,}; the larger corpus has {larger.num_tokens:,}",
+        f"vocabulary of {vocab:,}; the larger corpus has {larger.num_tokens:,}",
         f"build / bare, run by run: {ratios}",
         "a build is a command of its own: its start, imports and last fsync are in its time",
     )
 
 
-def _trained(text: Path, folder: Path) -> Path:
+def _trained(text: Path, folder: Path, vocab: int) -> Path:
     from sitehub import tokenizer as bpe
 
     path = folder / "tokenizer.json"
-    path.write_bytes(bpe.to_bytes(bpe.train(_texts(text), VOCAB)))
+    path.write_bytes(bpe.to_bytes(bpe.train(_texts(text), vocab)))
     return path
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ops.bench import english
+from ops.cli import run
 from tests.support.benches import quick
 
 
@@ -25,8 +26,9 @@ def test_quick_builds_and_compares_with_the_tokenizer_alone() -> None:
     assert 0.01 < memory["value"] < 4  # GB: several Python processes
 
 
-def test_quick_reads_batches_and_trains() -> None:
-    (loader,) = quick("loader")["measures"]
+def test_quick_reads_batches_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "loader", "--quick", "--json"]) == 0
+    (loader,) = json.loads(capsys.readouterr().out)["measures"]
     assert (loader["what"], loader["target"], loader["unit"]) == ("loader", "≥ 50×", "batches/s")
     assert loader["value"] > loader["against_value"] > 0
 
