@@ -154,7 +154,7 @@ def test_muon_is_for_matrices_and_leaves_tables_and_gains_to_adamw(corpus: Corpu
     before, model = build_model(TABLE, 300, 4), build_model(TABLE, 300, 4)
     loop = InnerLoop(model, corpus, inner, block_sequences=4)
     loop.train_block(0, (0.5, 0.6), lambda meter: None)  # a single step
-    loss_by_definition(before, *next(batches_of_block(corpus, 0, 4, 4))).backward()
+    loss_by_definition(before, *next(iter(batches_of_block(corpus, 0, 4, 4)))).backward()
     after = parameters_of(model)
     for name, value in before.named_parameters():
         step = (value.detach() - after[name]) / inner.lr
