@@ -8,13 +8,17 @@ straight to the socket while that takes it; where it does not, the client's own 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nats.aio.client import Client
+from nats.aio.transport import WebSocketTransport
 from nats.errors import Error
+
+from eventlog.keys import Key
 
 DELIVERED = b"$JS.ACK."  # begins the reply subject of what a consumer delivers
 
@@ -63,6 +67,13 @@ class DirectClient(Client):
 
     _holds_back = False
 
+    def identify(self, key: Key) -> Callable[[str], bytes]:
+        """Be ready to log in with `key`; what `connect` takes as signature_cb: the broker's nonce
+        comes back signed, the seed is not sent."""
+        self._public_nkey = key.public
+        self._auth_configured = True
+        return lambda nonce: base64.b64encode(key.sign(nonce.encode()))
+
     async def send(self, *messages: Outgoing) -> None:
         """Publish in order, written together. Raises what `publish` raises."""
         self._holds_back = True
@@ -86,6 +97,13 @@ class DirectClient(Client):
         if pending:
             writer.writelines(pending)
         return None
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """A websocket goes through the proxy that the environment names (HTTPS_PROXY, NO_PROXY)."""
+        if not self._transport and s.uri.scheme in ("ws", "wss"):
+            self._transport = WebSocketTransport()
+            self._transport._client._trust_env = True  # no option of the client's leads there
+        await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Nothing is said in the clear, a password least, to a broker that was asked for TLS."""

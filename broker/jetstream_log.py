@@ -46,7 +46,7 @@ class JetStreamLog:
     ) -> JetStreamLog:
         """Make the run's stream and open it; the one that is there, if it is as it should be: the
         run begins with whoever appends its first event. Raises BrokerUnfit, LogUnavailable."""
-        await create_stream(connection.control, log_config(run))
+        await create_stream(connection.control, log_config(run), connection.num_replicas)
         return cls(connection, run, patience_s=patience_s)
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import Any
 from broker.api import ask, persist
 from broker.errors import NO_STREAM, ApiError, BrokerUnfit
 from broker.link import Link
+from broker.roles import stream
 from eventlog.errors import AtollError, LogUnavailable, RunUnknown
 from eventlog.log import NAME
 
@@ -29,12 +30,18 @@ _COMMON: Config = {
     "max_msgs": -1,
     "max_bytes": -1,
     "max_age": 0,
-    "max_msgs_per_subject": -1,
     "max_msg_size": -1,
     "duplicate_window": 100_000_000,
     "allow_rollup_hdrs": False,
     "allow_direct": True,
     "sealed": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "allow_msg_counter": False,
+    "mirror": None,
+    "sources": None,
+    "republish": None,
+    "subject_transform": None,
 }
 
 
@@ -42,7 +49,7 @@ def log_stream(run: str) -> str:
     """The name of a run's stream of events. Raises ValueError where `run` is no name."""
     if not NAME.match(run):
         raise ValueError(f"{run!r} is no name of a run: lower-case letters, digits and dashes")
-    return f"{_PREFIX}{run.upper()}"
+    return stream(run)
 
 
 def blob_stream(run: str) -> str:
@@ -55,6 +62,8 @@ def log_config(run: str) -> Config:
     return _COMMON | {
         "name": log_stream(run),
         "subjects": [f"atoll.{run}.ev.>"],
+        "max_msgs_per_subject": -1,
+        "discard_new_per_subject": False,
         "deny_delete": True,
         "deny_purge": True,
         "allow_atomic": True,
@@ -62,10 +71,13 @@ def log_config(run: str) -> Config:
 
 
 def blob_config(run: str) -> Config:
-    """The configuration of the stream of blobs: released blobs are purged by subject."""
+    """The configuration of the stream of blobs: released blobs are purged by subject, and what
+    stands on a subject is replaced by nobody."""
     return _COMMON | {
         "name": blob_stream(run),
         "subjects": [f"atoll.{run}.blob.>"],
+        "max_msgs_per_subject": 1,
+        "discard_new_per_subject": True,
         "deny_delete": False,
         "deny_purge": False,
     }
@@ -77,7 +89,8 @@ async def create_stream(link: Link, config: Config, num_replicas: int = 1) -> No
     Raises BrokerUnfit where it is there with another one, LogUnavailable.
     """
     name = config["name"]
-    body = config | {"num_replicas": num_replicas}
+    body = {key: value for key, value in config.items() if value is not None}
+    body["num_replicas"] = num_replicas
     try:
         answer = await persist(
             lambda: _ask_once(link, f"STREAM.CREATE.{name}", body),
@@ -118,7 +131,7 @@ def check_config(actual: Mapping[str, Any], wanted: Config) -> None:
     """Raises BrokerUnfit naming the first field that has drifted."""
     for field, value in wanted.items():
         # The server leaves out what is false, nought or empty.
-        found = actual.get(field, type(value)())
+        found = actual.get(field, None if value is None else type(value)())
         if found != value:
             raise BrokerUnfit(
                 f"stream {wanted['name']} has {field} = {found!r} where the log needs {value!r}: "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops import exits
-from ops.output import broker_option, file_or_run, json_option, print_json
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json
 
 if TYPE_CHECKING:
     from leases.findings import Findings
@@ -46,7 +46,7 @@ def audit(
     deep: bool,
     explain: bool,
     block: tuple[int, int] | None,
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Replay a log and verify what the run promises.
@@ -91,7 +91,7 @@ def _of_file(path: Path, life: Life | None, deep: bool) -> Outcome:
         return findings, asyncio.run(deep_file(audit, path, progress))
 
 
-async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -> Outcome:
+async def _of_run(run: str, broker: Reach, life: Life | None, deep: bool) -> Outcome:
     from ops import auditing
     from ops.connect import opened
 

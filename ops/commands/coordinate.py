@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import broker_option, run_name, say
+from ops.output import Reach, broker_option, run_name, say
 from ops.rates import max_rate_option, pace_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("run", callback=run_name)
 @max_rate_option
 @broker_option
-def coordinate(run: str, max_rate: float | None, broker: str | None) -> int:
+def coordinate(run: str, max_rate: float | None, broker: Reach) -> int:
     """Coordinate RUN, or stand by until its coordinator is gone.
 
     Any number may run, here or elsewhere: the log elects one. It needs no state of its own and can
@@ -30,7 +30,7 @@ def coordinate(run: str, max_rate: float | None, broker: str | None) -> int:
     return asyncio.run(_coordinate(run, max_rate, broker))
 
 
-async def _coordinate(run: str, max_rate: float | None, broker: str | None) -> int:
+async def _coordinate(run: str, max_rate: float | None, broker: Reach) -> int:
     from eventlog.progress import SpokenBlobs
     from ops.connect import opened
     from ops.home import Home

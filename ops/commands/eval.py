@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
 
 
 @click.command("eval")
@@ -44,7 +44,7 @@ def eval_(
     max_tokens: int | None,
     prompt: str | None,
     record: bool,
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Measure held-out loss, perplexity and bits per byte of a version.
@@ -78,7 +78,7 @@ async def _evaluate(
     max_tokens: int | None,
     prompt: str | None,
     record: bool,
-    broker: str | None,
+    broker: Reach,
 ) -> dict[str, Any]:
     from eventlog.events import EvaluationCompleted
     from leases.view import View

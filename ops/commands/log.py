@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ops import exits
-from ops.output import broker_option, file_or_run, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -47,7 +47,7 @@ def show(
     after: int,
     types: tuple[str, ...],
     sources: tuple[str, ...],
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Print the events of a run, or of an exported log, one a line.
@@ -79,7 +79,7 @@ def _nearest(types: Iterable[str]) -> str:
     return f"; did you mean --type {' --type '.join(meant)}?" if meant else ""
 
 
-async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
+async def _show_run(run: str, broker: Reach, printer: _Printer) -> None:
     from eventlog.export import to_end
     from ops.connect import opened
 
@@ -102,7 +102,7 @@ async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
 )
 @broker_option
 @json_option
-def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+def tail(run: str, lines: int, broker: Reach, as_json: bool) -> None:
     """Print the events of a run as they come, until Ctrl-C.
 
     An outage of the broker is survived: it goes on where it was.
@@ -110,7 +110,7 @@ def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
     asyncio.run(_tail(run, lines, broker, as_json))
 
 
-async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+async def _tail(run: str, lines: int, broker: Reach, as_json: bool) -> None:
     from ops.connect import opened
 
     async with opened(run, broker) as (log, _, _):
@@ -131,7 +131,7 @@ async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None
 @click.option("--blobs", is_flag=True, help="With parameters, deltas, updates and snapshots.")
 @broker_option
 @json_option
-def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_json: bool) -> None:
+def export(run: str, output: Path | None, blobs: bool, broker: Reach, as_json: bool) -> None:
     """Write a run's log to one file, each event chained by digest.
 
     With --blobs the file can be audited down to every version's parameters.
@@ -158,7 +158,7 @@ def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_js
         click.echo(target)
 
 
-async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) -> ExportSummary:
+async def _export(run: str, target: Path, with_blobs: bool, broker: Reach) -> ExportSummary:
     from ops.connect import opened
     from ops.logfile import export
 

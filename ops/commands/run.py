@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from leases.view import View
@@ -36,7 +36,7 @@ def run() -> None:
 @broker_option
 @json_option
 def create(
-    config: Path, data: str | None, overrides: tuple[str, ...], broker: str | None, as_json: bool
+    config: Path, data: str | None, overrides: tuple[str, ...], broker: Reach, as_json: bool
 ) -> None:
     """Create a run from the TOML file CONFIG.
 
@@ -70,7 +70,7 @@ def create(
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
 
 
-async def _create(broker: str | None, settings: Any, corpus: Any) -> Any:
+async def _create(broker: Reach, settings: Any, corpus: Any) -> Any:
     from ops import founding
     from ops.connect import connected
 
@@ -81,7 +81,7 @@ async def _create(broker: str | None, settings: Any, corpus: Any) -> Any:
 @run.command("list")
 @broker_option
 @json_option
-def list_(broker: str | None, as_json: bool) -> None:
+def list_(broker: Reach, as_json: bool) -> None:
     """List the runs on the broker, one a line."""
     for row in asyncio.run(_list(broker)):
         if as_json:
@@ -93,7 +93,7 @@ def list_(broker: str | None, as_json: bool) -> None:
             )
 
 
-async def _list(broker: str | None) -> list[dict[str, Any]]:
+async def _list(broker: Reach) -> list[dict[str, Any]]:
     from broker.jetstream_log import JetStreamLog, list_runs
     from eventlog.errors import RunUnknown
     from leases.view import View
@@ -118,7 +118,7 @@ async def _list(broker: str | None) -> list[dict[str, Any]]:
 @click.argument("name", metavar="RUN", callback=run_name)
 @broker_option
 @json_option
-def show(name: str, broker: str | None, as_json: bool) -> None:
+def show(name: str, broker: Reach, as_json: bool) -> None:
     """Show how a run stands, and what it was created with."""
     summary, config = asyncio.run(_show(name, broker))
     if as_json:
@@ -134,7 +134,7 @@ def show(name: str, broker: str | None, as_json: bool) -> None:
         click.echo(f"{key:{width}}  {value}")
 
 
-async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _show(name: str, broker: Reach) -> tuple[dict[str, Any], dict[str, Any]]:
     from leases.view import View
     from ops.connect import opened
     from ops.folded import folded
@@ -155,7 +155,7 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def stop(name: str, reason: str, broker: str | None) -> None:
+def stop(name: str, reason: str, broker: Reach) -> None:
     """End a run well, before its target.
 
     Started blocks are finished and merged, then the sites leave and the run has finished. It cannot
@@ -176,7 +176,7 @@ def stop(name: str, reason: str, broker: str | None) -> None:
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def pause(name: str, reason: str, broker: str | None) -> None:
+def pause(name: str, reason: str, broker: Reach) -> None:
     """Let a run rest: no new blocks and no new rounds.
 
     Started blocks are finished and delivered, and the open round is merged if it has a delta. Sites
@@ -197,7 +197,7 @@ def pause(name: str, reason: str, broker: str | None) -> None:
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def resume(name: str, reason: str, broker: str | None) -> None:
+def resume(name: str, reason: str, broker: Reach) -> None:
     """Go on with a paused run."""
     from eventlog.events import RunResumed
 
@@ -205,7 +205,7 @@ def resume(name: str, reason: str, broker: str | None) -> None:
     say(f"resumed at sequence {sequence}; see it go on: atoll watch {name}")
 
 
-async def _request(name: str, broker: str | None, event: Any) -> int:
+async def _request(name: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 

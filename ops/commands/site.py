@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, run_name, say
+from ops.output import Reach, broker_option, run_name, say
 from ops.rates import max_rate_option, pace_of
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -53,7 +53,7 @@ def run_(
     walltime: str | None,
     successor: bool,
     max_rate: float | None,
-    broker: str | None,
+    broker: Reach,
 ) -> int:
     """Train for RUN as the site NAME.
 
@@ -85,7 +85,7 @@ async def _run(
     walltime_s: float | None,
     successor: bool,
     max_rate: float | None,
-    broker: str | None,
+    broker: Reach,
 ) -> int:
     from eventlog.progress import SpokenBlobs
     from ops.connect import opened
@@ -124,7 +124,7 @@ async def _run(
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def drain(run: str, name: str, reason: str, broker: str | None) -> None:
+def drain(run: str, name: str, reason: str, broker: Reach) -> None:
     """Ask the site NAME to leave RUN well.
 
     It ends its block, delivers what is trained and departs; its process ends with exit code 0.
@@ -138,7 +138,7 @@ def drain(run: str, name: str, reason: str, broker: str | None) -> None:
     say(f"asked for at sequence {sequence}; watch it leave: atoll watch {run}")
 
 
-async def _request(run: str, broker: str | None, event: Any) -> int:
+async def _request(run: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 
