@@ -6,6 +6,7 @@ AtollError
 ├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
 ├── Refused             the broker does not let these credentials in
 └── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
+    └── EmptyMessage    what follows it in a stream must be asked for anew (room-internal)
 ApiError                JetStream answered with an error; judged by `err_code` (room-internal)
 """
 
@@ -32,6 +33,10 @@ class Refused(AtollError):
 
 class LinkDown(AtollError):
     """No answer came: nothing is known about a request in flight."""
+
+
+class EmptyMessage(LinkDown):
+    """A message without data came, behind which a broker with accounts sends nothing more."""
 
 
 class ApiError(Exception):

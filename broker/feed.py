@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from broker.api import ANSWER_S, API, parse
 from broker.client import Message, Outgoing
-from broker.errors import NAME_TAKEN, ApiError, LinkDown
+from broker.errors import NAME_TAKEN, ApiError, EmptyMessage, LinkDown
 from broker.session import Listener, Session
 
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
@@ -25,6 +25,9 @@ PULL_BYTES = 4 << 20
 BUFFER_BYTES = 8 << 20  # held unread, at which no more is asked for
 _ENVELOPE_BYTES = 64 << 10  # subjects and protocol around a message
 _EXPIRES_S = 20.0
+# Between accounts an empty message ends the answers to a request (nats-server: streamed responses),
+# so behind one that somebody stored nothing more would come, not even a heartbeat.
+EMPTY = "an empty message ended the answers"
 _IDLE_S = 60  # a consumer that nobody asks for so long is removed by the broker
 _NS = 1_000_000_000
 
@@ -99,7 +102,7 @@ class Feed:
                     return []
                 await self._pull()
         if not self._buffer:
-            raise LinkDown(self._problem)
+            raise EmptyMessage(self._problem) if self._problem == EMPTY else LinkDown(self._problem)
         taken, self._buffer, self._buffer_bytes = self._buffer, [], 0
         return taken
 
@@ -219,6 +222,8 @@ class Feed:
             self._buffer_bytes += len(delivery.data)
             self._asked -= 1
             self._place = delivery.place
+            if not delivery.data and self._session.user is not None:
+                self._problem = self._problem or EMPTY
         self._news.set()
 
     def _take_status(self, message: Message) -> None:

@@ -91,9 +91,7 @@ def config(
         raise click.UsageError("--cert and --key go together")
     given = Pair(cert.read_text(), key.read_text()) if cert and key else None
     if cluster and given:
-        raise click.UsageError(
-            "a cluster's servers need its own authority: no --cert"
-        )
+        raise click.UsageError("a cluster's servers need its own authority: no --cert")
     deployment = Deployment(folder)
     issued = deployment.configure(
         Shape(_hosts(host, cluster), **others), given, ca.read_text() if ca else ""
