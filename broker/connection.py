@@ -15,6 +15,7 @@ from broker.link import Link
 from broker.urls import Servers, servers
 from eventlog.blobs import CHUNK_BYTES
 from eventlog.errors import ExtraMissing
+from eventlog.keys import Key
 
 NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
 _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
@@ -46,6 +47,11 @@ class Connection:
     def num_breaks(self) -> int:
         """Breaks of the control link so far."""
         return self.control.num_breaks
+
+    @property
+    def key(self) -> Key | None:
+        """What signs this process's history."""
+        return self.identity.key if self.identity else None
 
     @property
     def label(self) -> str:

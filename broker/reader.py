@@ -109,8 +109,8 @@ class Reader:
         return records + await self._read_once(cursor, filters, limit - len(records))
 
     async def _one_by_one(self, cursor: Cursor) -> list[Record]:
-        """What follows in the whole log, each message by a request of its own, as whoever wrote one
-        empty message may have written many; of a filtered log nothing. Raises ApiError, LinkDown."""
+        """What follows in the whole log, each message by a request of its own: who wrote one empty
+        message may have written many. Of a filtered log nothing. Raises ApiError, LinkDown."""
         if not cursor.whole:
             return []
         records: list[Record] = []
@@ -120,15 +120,11 @@ class Reader:
                 *(get_message(self._link, self._stream, {"seq": place}) for place in places)
             )
             there = [one for one in found if one is not None]
-            records += cursor.take(
-                [
-                    Delivery(
-                        one.sequence, cursor.place + number, one.subject, one.time_ns, one.data
-                    )
-                    for number, one in enumerate(there, start=1)
-                ],
-                self._prefix,
-            )
+            deliveries = [
+                Delivery(one.sequence, place, one.subject, one.time_ns, one.data)
+                for place, one in enumerate(there, start=cursor.place + 1)
+            ]
+            records += cursor.take(deliveries, self._prefix)
             if len(there) < _LOOKUPS or there[-1].data or len(records) >= _MANY:
                 return records
 

@@ -103,6 +103,7 @@ class Findings:
     overheads: list[SiteTotal]
     log_digest: str
     model_digest: str | None
+    signatures: int = 0  # those that named keys had to give, each verified
 
     @property
     def ok(self) -> bool:

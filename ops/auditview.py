@@ -152,6 +152,8 @@ def _figures(console: Console, found: Findings) -> None:
     rest = found.last_sequence - found.anchored_through
     tail = f"; the last {rest} stand on this copy's word" if rest else ""
     console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
+    if found.signatures:
+        console.print(f"Signatures of named keys: {found.signatures:,}, each verified.")
 
 
 def _epochs(found: Findings) -> Table:

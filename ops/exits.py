@@ -30,6 +30,7 @@ MEANING = {
 
 CODES = {
     "AtollError": INVALID,
+    "AnchorInvalid": INVALID,
     "LogError": INVALID,
     "RunUnknown": USAGE,
     "Conflict": TEMPORARY,
@@ -63,6 +64,7 @@ CODES = {
     "ModelInvalid": INVALID,
     "NoBlobs": USAGE,
     "NonFinite": INVALID,
+    "NotFinished": USAGE,
     "NotLoaded": INVALID,
     "PeerMissing": INVALID,
     "RequestVoid": USAGE,

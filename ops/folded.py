@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from eventlog.errors import AtollError, Conflict, LockHeld, RunUnknown
 from eventlog.events import OPERATOR, DrainRequested, Event
+from eventlog.keys import Key
 from eventlog.log import EventLog
 from eventlog.projector import Projection, run_projection
 from eventlog.writer import Stamp, Writer
@@ -56,12 +57,12 @@ async def folded(log: EventLog, name: str = "operator") -> AsyncIterator[Project
         yield projection
 
 
-async def request(log: EventLog, event: Event) -> int:
+async def request(log: EventLog, event: Event, key: Key | None = None) -> int:
     """Append an operator's event, judged as it stands: its sequence. Raises RequestVoid where it
     would be void, and nothing is written then; where the run has changed in that moment, nothing
-    but the void event. Raises LogUnavailable."""
+    but the void event. `key`: the operator's. Raises LogUnavailable."""
     async with folded(log) as projection:
-        writer, view = Writer(log, OPERATOR), View(projection.db)
+        writer, view = Writer(log, OPERATOR, key=key), View(projection.db)
         for _ in range(_ATTEMPTS):
             if refusal := refused(view, event):
                 raise RequestVoid(f"run {log.run}: {refusal}; nothing was written")

@@ -9,7 +9,7 @@ from broker.connection import Connection
 from broker.jetstream_log import JetStreamLog
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError, Conflict
-from eventlog.events import OPERATOR, RunCreated
+from eventlog.events import OPERATOR, NamedKey, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
 from ops.connect import blobs_of, usable
@@ -42,8 +42,14 @@ def checked_corpus(config: RunConfig, file: Path, data: str | None = None) -> Co
     return corpus
 
 
-async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> RunCreated:
+async def create(
+    connection: Connection,
+    config: RunConfig,
+    corpus: Corpus,
+    keys: tuple[NamedKey, ...] = (),
+) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
+    `keys` sign its history, and our own does, where we have one.
 
     A creation that was interrupted is completed by doing it again. Raises RunExists, and what
     `usable` raises, before anything is made.
@@ -58,8 +64,12 @@ async def create(connection: Connection, config: RunConfig, corpus: Corpus) -> R
             event = await found(config, corpus, blobs, Path(folder))
     finally:
         await blobs.close()
+    if connection.key is not None:
+        ours = NamedKey(subject=OPERATOR, key=connection.key.public)
+        keys = tuple(dict.fromkeys((ours, *keys)))
+    event = event.model_copy(update={"keys": keys})
     try:
-        await Writer(log, OPERATOR).append([event], Stamp())
+        await Writer(log, OPERATOR, key=connection.key).append([event], Stamp())
     except Conflict as error:
         raise RunExists(f"run {config.name} was created by somebody else just now") from error
     await log.close()

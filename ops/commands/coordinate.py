@@ -31,7 +31,10 @@ def coordinate(run: str, max_rate: float | None, broker: Reach) -> int:
 
 
 async def _coordinate(run: str, max_rate: float | None, broker: Reach) -> int:
+    from functools import partial
+
     from eventlog.progress import SpokenBlobs
+    from eventlog.writer import Writer
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
@@ -51,6 +54,7 @@ async def _coordinate(run: str, max_rate: float | None, broker: Reach) -> int:
                 f"{socket.gethostname()}-{os.getpid()}",
                 breaks=lambda: connection.num_breaks,
                 say=say,
+                pen=partial(Writer, key=connection.key),
             )
             work = asyncio.create_task(coordinator.run())
             left: list[int] = []

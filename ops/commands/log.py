@@ -167,6 +167,22 @@ async def _export(run: str, target: Path, with_blobs: bool, broker: Reach) -> Ex
 
 
 @log.command()
+@click.argument("target", metavar="RUN|FILE")
+@broker_option
+def anchor(target: str, broker: Reach) -> None:
+    """Print the anchor of a run that has finished: one line, to be published.
+
+    It is the coordinator's signed word on the whole log before the end. Whoever has it can tell
+    any copy of the log from a forged one: `atoll audit FILE --anchor ANCHOR`.
+    """
+    from ops.anchoring import of_file, of_run
+
+    found = file_or_run(target)
+    made = of_file(found) if isinstance(found, Path) else asyncio.run(of_run(found, broker))
+    click.echo(made.text())
+
+
+@log.command()
 @click.argument("file", type=_FILE)
 @json_option
 def verify(file: Path, as_json: bool) -> None:

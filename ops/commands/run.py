@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from leases.view import View
 
 
+_KEYS = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 @click.group()
 def run() -> None:
     """Create, list and show runs; pause, resume and stop one.
@@ -33,10 +36,20 @@ def run() -> None:
     metavar="KEY=VALUE",
     help="Replace a value, such as inner.steps=50; may be given again.",
 )
+@click.option(
+    "--keys",
+    type=_KEYS,
+    help="Who signs their history: a file of public keys, as `atoll broker keys` prints it.",
+)
 @broker_option
 @json_option
 def create(
-    config: Path, data: str | None, overrides: tuple[str, ...], broker: Reach, as_json: bool
+    config: Path,
+    data: str | None,
+    overrides: tuple[str, ...],
+    keys: Path | None,
+    broker: Reach,
+    as_json: bool,
 ) -> None:
     """Create a run from the TOML file CONFIG.
 
@@ -48,9 +61,11 @@ def create(
 
     settings = load(config, overrides)  # before what takes seconds to import
     from ops.founding import checked_corpus
+    from ops.keyfile import read_keys
 
+    named = read_keys(keys) if keys else ()
     corpus = checked_corpus(settings, config, data)
-    event = asyncio.run(_create(broker, settings, corpus))
+    event = asyncio.run(_create(broker, settings, corpus, named))
     shape = event.data
     if as_json:
         print_json(
@@ -70,12 +85,34 @@ def create(
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
 
 
-async def _create(broker: Reach, settings: Any, corpus: Any) -> Any:
+async def _create(broker: Reach, settings: Any, corpus: Any, named: Any) -> Any:
     from ops import founding
     from ops.connect import connected
 
     async with await connected(broker, "operator") as connection:
-        return await founding.create(connection, settings, corpus)
+        return await founding.create(connection, settings, corpus, named)
+
+
+@run.command("keys")
+@click.argument("name", metavar="RUN", callback=run_name)
+@click.argument("file", type=_KEYS)
+@click.option("--drop", is_flag=True, help="From here on these may not sign any more.")
+@click.option("--reason", default="the operator named them", show_default=True)
+@broker_option
+def keys_(name: str, file: Path, drop: bool, reason: str, broker: Reach) -> None:
+    """Name the keys in FILE (`atoll broker keys`) as those that sign RUN's history.
+
+    From here on a delta, commit or end on a subject that has a key counts only with its signature.
+    """
+    from eventlog.events import KeysNamed
+    from ops.keyfile import read_keys
+
+    found = read_keys(file)
+    event = (
+        KeysNamed(dropped=found, reason=reason) if drop else KeysNamed(keys=found, reason=reason)
+    )
+    sequence = asyncio.run(_request(name, broker, event))
+    say(f"{len(found)} keys {'dropped' if drop else 'named'} at sequence {sequence}")
 
 
 @run.command("list")
@@ -209,8 +246,8 @@ async def _request(name: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(name, broker) as (log, _, _):
-        return await request(log, event)
+    async with opened(name, broker) as (log, _, connection):
+        return await request(log, event, connection.key)
 
 
 def _summary(view: View) -> dict[str, Any]:

@@ -87,7 +87,10 @@ async def _run(
     max_rate: float | None,
     broker: Reach,
 ) -> int:
+    from functools import partial
+
     from eventlog.progress import SpokenBlobs
+    from eventlog.writer import Writer
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
@@ -97,7 +100,11 @@ async def _run(
         say(f"{name}: {text}")
 
     pace = pace_of(max_rate)
-    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (log, blobs, _):
+    async with opened(run, broker, f"site-{name}", pace, moves_blobs=True) as (
+        log,
+        blobs,
+        connection,
+    ):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
@@ -109,6 +116,7 @@ async def _run(
             successor=successor,
             max_rate=max_rate,
             say=tell,
+            pen=partial(Writer, key=connection.key),
         )
         on_request(hub.ask_to_leave)
         return await hub.run()
@@ -142,8 +150,8 @@ async def _request(run: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(run, broker) as (log, _, _):
-        return await request(log, event)
+    async with opened(run, broker) as (log, _, connection):
+        return await request(log, event, connection.key)
 
 
 def seconds(text: str) -> float:
