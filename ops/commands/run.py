@@ -108,9 +108,8 @@ def keys_(name: str, file: Path, drop: bool, reason: str, broker: Reach) -> None
     from ops.keyfile import read_keys
 
     found = read_keys(file)
-    event = (
-        KeysNamed(dropped=found, reason=reason) if drop else KeysNamed(keys=found, reason=reason)
-    )
+    keys, dropped = ((), found) if drop else (found, ())
+    event = KeysNamed(keys=keys, dropped=dropped, reason=reason)
     sequence = asyncio.run(_request(name, broker, event))
     say(f"{len(found)} keys {'dropped' if drop else 'named'} at sequence {sequence}")
 
