@@ -162,7 +162,7 @@ class Deployment:
         node = {
             "host": shape.hosts[name],
             "port": shape.port,
-            "monitor_port": shape.monitor_port,
+            "monitor_port": shape.monitor(name),
             "num_servers": len(shape.hosts),
         }
         _replace(folder / NODE_FILE, json.dumps(node, indent=1) + "\n")

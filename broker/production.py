@@ -30,8 +30,9 @@ class Shape:
     """A broker of one server, or a cluster of three.
 
     hosts: each server's name, and the name or address under which others reach it. listen: the
-    address it binds. A port of 0 switches websockets off. max_store_bytes: 0 for no limit but the
-    disk's. own_authority: whether we sign the servers' certificates.
+    address it binds, "own" for that very one. A port of 0 switches websockets off.
+    max_store_bytes: 0 for no limit but the disk's. own_authority: whether we sign the servers'
+    certificates.
     """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
@@ -49,6 +50,14 @@ class Shape:
         """Of every stream."""
         return min(3, len(self.hosts))
 
+    def bound(self, name: str) -> str:
+        """The address that a server binds: with `listen` = "own", the one it is reached under."""
+        return self.hosts[name] if self.listen == "own" else self.listen
+
+    def monitor(self, name: str) -> int:
+        """A server's own port for its health: several may stand on one machine."""
+        return self.monitor_port + list(self.hosts).index(name)
+
     def urls(self, *, websocket: bool = False) -> str:
         """Where clients connect."""
         scheme, port = ("wss", self.websocket_port) if websocket else ("tls", self.port)
@@ -60,9 +69,9 @@ def server_conf(shape: Shape, name: str) -> str:
     own = 'cert_file: "server.pem", key_file: "server.key"'
     parts = [
         f"server_name: {quoted(name)}",
-        f"host: {quoted(shape.listen)}",
+        f"host: {quoted(shape.bound(name))}",
         f"port: {shape.port}",
-        f'http: "127.0.0.1:{shape.monitor_port}"',
+        f'http: "127.0.0.1:{shape.monitor(name)}"',
         f"max_payload: {MAX_PAYLOAD_BYTES}",
         f"max_pending: {16 * MAX_PAYLOAD_BYTES}",
         'write_deadline: "30s"',
@@ -79,11 +88,11 @@ def server_conf(shape: Shape, name: str) -> str:
     ]
     if shape.websocket_port:
         parts.append(
-            f"websocket {{ host: {quoted(shape.listen)}, port: {shape.websocket_port}, "
+            f"websocket {{ host: {quoted(shape.bound(name))}, port: {shape.websocket_port}, "
             f"handshake_timeout: {quoted(f'{_HANDSHAKE_S}s')}, tls {{ {own} }} }}"
         )
     if len(shape.hosts) > 1:
-        parts.append(_cluster(shape, own))
+        parts.append(_cluster(shape, name, own))
     parts.append(f'include "{USERS_FILE}"')
     return "\n".join(parts) + "\n"
 
@@ -122,13 +131,14 @@ def _jetstream(shape: Shape) -> str:
     )
 
 
-def _cluster(shape: Shape, own: str) -> str:
+def _cluster(shape: Shape, name: str, own: str) -> str:
     """Servers of a cluster know each other by certificates of the same authority."""
     routes = [
         quoted(f"nats://{_bracketed(host)}:{shape.cluster_port}") for host in shape.hosts.values()
     ]
     return (
-        f"cluster {{ name: atoll, host: {quoted(shape.listen)}, port: {shape.cluster_port}, "
+        f"cluster {{ name: atoll, host: {quoted(shape.bound(name))}, port: {shape.cluster_port}, "
+        "no_advertise: true, "
         f'tls {{ {own}, ca_file: "ca.pem", verify: true, timeout: {_HANDSHAKE_S} }}, '
         f"routes: [{', '.join(routes)}] }}"
     )

@@ -70,12 +70,15 @@ def publishes(user: User) -> list[str]:
         log, blobs = ("*", "*") if run == "*" else (stream(run), stream(run) + "_BLOBS")
         found += _own(user, run)
         found += _reads(user, log)
+        if user.role in (OPERATOR, AUDITOR) and run != "*":
+            found += _reads(user, f"{log}_MIRROR")
         if user.role not in (AGENT, PLANNER):
             found += [f"{API}.STREAM.INFO.{blobs}", f"{API}.DIRECT.GET.{blobs}.atoll.{run}.blob.>"]
         if user.role == COORDINATOR:
             found.append(f"{API}.STREAM.PURGE.{blobs}")
         if user.role == OPERATOR:
             found += [f"{API}.STREAM.CREATE.{name}" for name in (log, blobs)]
+            found += [f"{API}.STREAM.CREATE.{log}_MIRROR"] if run != "*" else []
     if user.role in (OPERATOR, AUDITOR):
         found.append(f"{API}.STREAM.NAMES")
     return list(dict.fromkeys(found))

@@ -6,7 +6,7 @@ fields that promises rest on are compared every time a stream is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.api import ask, persist
@@ -18,7 +18,7 @@ from eventlog.log import NAME
 
 Config = dict[str, Any]
 _PREFIX = "ATOLL_"
-_BLOBS = "_BLOBS"
+_BLOBS, _MIRROR = "_BLOBS", "_MIRROR"
 _OPEN_S = 10.0
 
 # Without limits that discard, and with the shortest window of deduplication by message id, which
@@ -83,14 +83,38 @@ def blob_config(run: str) -> Config:
     }
 
 
-async def create_stream(link: Link, config: Config, num_replicas: int = 1) -> None:
-    """Make a stream; one that is there with the same configuration is left as it is.
+def mirror_stream(run: str) -> str:
+    """The name of the stream that holds a second copy of a run's events."""
+    return log_stream(run) + _MIRROR
+
+
+def mirror_config(run: str) -> Config:
+    """The configuration of a second copy: whatever the first holds, under its sequences and
+    times, and nothing else."""
+    return _COMMON | {
+        "name": mirror_stream(run),
+        "subjects": None,
+        "mirror": {"name": log_stream(run)},
+        "max_msgs_per_subject": -1,
+        "discard_new_per_subject": False,
+        "deny_delete": True,
+        "deny_purge": True,
+    }
+
+
+async def create_stream(
+    link: Link, config: Config, num_replicas: int = 1, tags: Sequence[str] = ()
+) -> None:
+    """Make a stream; one that is there with the same configuration is left as it is. `tags`: of
+    the servers of a cluster that may hold it.
 
     Raises BrokerUnfit where it is there with another one, LogUnavailable.
     """
     name = config["name"]
     body = {key: value for key, value in config.items() if value is not None}
     body["num_replicas"] = num_replicas
+    if tags:
+        body["placement"] = {"tags": list(tags)}
     try:
         answer = await persist(
             lambda: _ask_once(link, f"STREAM.CREATE.{name}", body),
@@ -155,7 +179,7 @@ async def run_names(link: Link) -> list[str]:
         if not streams or len(names) >= page["total"]:
             break
     found = (n.removeprefix(_PREFIX) for n in names if n.startswith(_PREFIX))
-    return sorted(name.lower() for name in found if not name.endswith(_BLOBS))
+    return sorted(name.lower() for name in found if not name.endswith((_BLOBS, _MIRROR)))
 
 
 class _Refused(AtollError):

@@ -131,11 +131,6 @@ def held_against(db: sqlite3.Connection, run: str, anchor: Anchor) -> None:
     _anchor(db, anchor.through)
 
 
-def signed(db: sqlite3.Connection) -> None:
-    """One more signature that was asked for, and holds."""
-    db.execute("UPDATE audit_signed SET num = num + 1")
-
-
 def founded(db: sqlite3.Connection, event: RunCreated) -> None:
     """Version 0 is what the run was created with."""
     db.execute("UPDATE audit_model SET parameters = ?", (event.parameters_digest,))

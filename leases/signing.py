@@ -50,6 +50,8 @@ def named(db: sqlite3.Connection, subject: str) -> list[str]:
     return [key for key, dropped in found if not dropped] or ([""] if found else [])
 
 
-def counts(db: sqlite3.Connection, entry: Entry) -> bool:
-    """Whether the event is of a kind that is signed, on a subject that has to sign."""
-    return type(entry.event) in SIGNED and bool(named(db, entry.record.subject))
+def count(db: sqlite3.Connection, entry: Entry) -> None:
+    """For an audit: one more signature that was asked for and holds, if this event had to be signed
+    and is not void."""
+    if type(entry.event) in SIGNED and named(db, entry.record.subject):
+        db.execute("UPDATE audit_signed SET num = num + 1")

@@ -1,5 +1,4 @@
-"""What the audit makes of each event: which decisions stand, which were overtaken, which break a
-promise; and who counts what (see `leases.audit` for the principle)."""
+"""What the audit makes of each event: which decisions stand, were overtaken, or break a promise."""
 
 from __future__ import annotations
 
@@ -130,8 +129,8 @@ class Judge:
     def see(self, db: sqlite3.Connection, entry: Entry, void: str) -> None:
         """Count an event, and note what promise it breaks, if any."""
         anchors.mark(db, self.run, entry)
-        if not is_void(void) and signing.counts(db, entry):
-            anchors.signed(db)
+        if not is_void(void):
+            signing.count(db, entry)
         if void:
             kind = entry.envelope.type if entry.envelope else "?"
             db.execute(
@@ -147,12 +146,9 @@ def _report(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     """An event of a site, of the operator, or of those who place jobs."""
     record, envelope, event = entry.record, entry.envelope, entry.event
     kind = record.subject.partition(".")[0]
-    if (
-        envelope is None
-        or event is None
-        or kind not in event.by
-        or envelope.source != record.subject
-    ):
+    if envelope is None or event is None or kind not in event.by:
+        return
+    if envelope.source != record.subject:
         return
     if isinstance(event, DeltaPublished):
         index = _index(db)

@@ -56,6 +56,7 @@ CODES = {
     "ArithmeticDiffers": INVALID,
     "ConfigInvalid": INVALID,
     "DataInvalid": INVALID,
+    "BundleInvalid": INVALID,
     "BenchFailed": VIOLATION,
     "DemoFailed": VIOLATION,
     "DeltaInvalid": INVALID,

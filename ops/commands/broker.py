@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ops import exits
-from ops.commands.deploy import COMMANDS
+from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops import exits
 from ops.output import Reach, broker_option, file_or_run, json_option, print_json, run_name, say
+from ops.proving import COMMANDS as PROVING
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -26,6 +26,10 @@ def log() -> None:
     A FILE is an exported log. It needs no broker and no run: whatever is in it can be shown,
     verified and audited anywhere.
     """
+
+
+for command in PROVING:
+    log.add_command(command)
 
 
 @log.command()
@@ -129,17 +133,35 @@ async def _tail(run: str, lines: int, broker: Reach, as_json: bool) -> None:
     help="The file to write; by default below ATOLL_HOME.",
 )
 @click.option("--blobs", is_flag=True, help="With parameters, deltas, updates and snapshots.")
+@click.option("--bundle", is_flag=True, help="One archive for a reviewer, with how to verify it.")
+@click.option("--data", metavar="DIR", help="With --bundle: training data, whose manifest goes in.")
 @broker_option
 @json_option
-def export(run: str, output: Path | None, blobs: bool, broker: Reach, as_json: bool) -> None:
+def export(
+    run: str,
+    output: Path | None,
+    blobs: bool,
+    bundle: bool,
+    data: str | None,
+    broker: Reach,
+    as_json: bool,
+) -> None:
     """Write a run's log to one file, each event chained by digest.
 
-    With --blobs the file can be audited down to every version's parameters.
+    With --blobs the file can be audited down to every version's parameters. With --bundle it is
+    put into an archive (.tar) together with anchor, manifest, versions of the code and of all it
+    stands on, and one command that verifies it.
     """
     from ops.home import Home
 
-    target = output or Home.find().export(run)
-    summary = asyncio.run(_export(run, target, blobs, broker))
+    if data and not bundle:
+        raise click.UsageError("--data goes with --bundle")
+    kept = Home.find().export(run)
+    target = output or (kept.with_suffix(".tar") if bundle else kept)
+    if bundle:
+        summary = asyncio.run(_bundle(run, target, blobs, data, broker))
+    else:
+        summary = asyncio.run(_export(run, target, blobs, broker))
     if as_json:
         print_json(
             {
@@ -158,64 +180,27 @@ def export(run: str, output: Path | None, blobs: bool, broker: Reach, as_json: b
         click.echo(target)
 
 
+async def _bundle(
+    run: str, target: Path, with_blobs: bool, data: str | None, broker: Reach
+) -> ExportSummary:
+    from tempfile import TemporaryDirectory
+
+    from ops.bundle import write_bundle
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".bundle-", dir=target.parent) as folder:
+        log_file = Path(folder) / "log.atoll"
+        summary = await _export(run, log_file, with_blobs, broker)
+        write_bundle(log_file, target, Path(data) if data else None)
+    return summary
+
+
 async def _export(run: str, target: Path, with_blobs: bool, broker: Reach) -> ExportSummary:
     from ops.connect import opened
     from ops.logfile import export
 
     async with opened(run, broker, moves_blobs=with_blobs) as (log, blobs, _):
         return await export(log, blobs if with_blobs else None, target)
-
-
-@log.command()
-@click.argument("target", metavar="RUN|FILE")
-@broker_option
-def anchor(target: str, broker: Reach) -> None:
-    """Print the anchor of a run that has finished: one line, to be published.
-
-    It is the coordinator's signed word on the whole log before the end. Whoever has it can tell
-    any copy of the log from a forged one: `atoll audit FILE --anchor ANCHOR`.
-    """
-    from ops.anchoring import of_file, of_run
-
-    found = file_or_run(target)
-    made = of_file(found) if isinstance(found, Path) else asyncio.run(of_run(found, broker))
-    click.echo(made.text())
-
-
-@log.command()
-@click.argument("file", type=_FILE)
-@json_option
-def verify(file: Path, as_json: bool) -> None:
-    """Check every byte of an exported log against its digests.
-
-    Exit code 1 where anything is not what was exported, naming the first wrong sequence. What the
-    events mean is checked by `atoll audit`.
-    """
-    from ops.logfile import verify
-
-    found = verify(file)
-    problem = found.problem
-    if as_json:
-        print_json(
-            {
-                "file": str(file),
-                "run": found.run,
-                "ok": problem is None,
-                "last_sequence": found.last_sequence,
-                "log_digest": found.log_digest,
-                "blobs": found.num_blobs,
-                "problem": problem and {"sequence": problem.sequence, "what": problem.what},
-            }
-        )
-    elif problem:
-        click.echo(f"{file}: {problem}")
-    else:
-        click.echo(
-            f"{file}: run {found.run}, {found.last_sequence:,} events, {found.num_blobs} blobs, "
-            f"whole; log digest {found.log_digest}"
-        )
-    if problem:
-        raise click.exceptions.Exit(exits.VIOLATION)
 
 
 @log.command("import")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from broker.connection import Connection, connect
 from broker.credentials import Credentials
@@ -49,6 +51,61 @@ class Secured:
         """A connection as somebody."""
         identity = self.credentials(role, name)
         return await connect(identity.urls, name=identity.user.label, identity=identity)
+
+
+class Cluster:
+    """Three servers of one broker, on three addresses of this machine."""
+
+    HOSTS: ClassVar = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
+
+    def __init__(self, root: Path) -> None:
+        self.deployment = Deployment(root)
+        port, cluster_port = free_ports(2)
+        shape = Shape(
+            self.HOSTS,
+            listen="own",
+            port=port,
+            cluster_port=cluster_port,
+            monitor_port=_three_in_a_row(),
+            websocket_port=0,
+        )
+        self.deployment.configure(shape)
+        self.servers = {name: self._server(name) for name in self.HOSTS}
+
+    def _server(self, name: str) -> BrokerServer:
+        settings = node_settings(self.deployment.node(name))
+        assert settings is not None
+        return BrokerServer(settings, die_with_parent=True)
+
+    def rebuild(self, name: str) -> None:
+        """A server that was killed comes back with nothing but its configuration."""
+        shutil.rmtree(self.deployment.node(name) / "store")
+        self.servers[name].start()
+
+    async def connect(self, role: str, name: str = "main") -> Connection:
+        """A connection as somebody, once the servers have found each other."""
+        identity = Credentials.read(self.deployment.root / "credentials" / f"{role}-{name}.creds")
+        return await connect(identity.urls, name=identity.user.label, identity=identity)
+
+
+@contextmanager
+def clustered(root: Path) -> Iterator[Cluster]:
+    """Three servers that run until the end of the block."""
+    made = Cluster(root)
+    try:
+        for server in made.servers.values():
+            server.start()
+        yield made
+    finally:
+        for server in made.servers.values():
+            server.stop()
+
+
+def _three_in_a_row() -> int:
+    while True:
+        (port,) = free_ports(1)
+        if port < 65_000:
+            return port
 
 
 @contextmanager

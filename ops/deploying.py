@@ -43,8 +43,16 @@ _websocket_option: Option = click.option(
     metavar="NAME=HOST,...",
     help="Three servers in place of one: each one's name and host.",
 )
-@click.option("--listen", default="0.0.0.0", show_default=True, help="The address it binds.")
-@click.option("--port", default=4222, show_default=True, type=click.IntRange(1, 65535))
+@click.option(
+    "--listen", default="0.0.0.0", show_default=True, help="The address it binds; own: its host."
+)
+@click.option(
+    "--port",
+    default=4222,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="For clients.",
+)
 @click.option(
     "--websocket-port",
     default=443,
@@ -52,9 +60,27 @@ _websocket_option: Option = click.option(
     type=click.IntRange(0, 65535),
     help="For sites that may only speak HTTPS; 0 for none.",
 )
-@click.option("--monitor-port", default=8222, show_default=True, type=click.IntRange(1, 65535))
-@click.option("--cluster-port", default=6222, show_default=True, type=click.IntRange(1, 65535))
-@click.option("--max-connections", default=1024, show_default=True, type=click.IntRange(8))
+@click.option(
+    "--monitor-port",
+    default=8222,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="For its health, on its own machine only; a cluster's servers take the next.",
+)
+@click.option(
+    "--cluster-port",
+    default=6222,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Between the servers of a cluster.",
+)
+@click.option(
+    "--max-connections",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(8),
+    help="Of all clients together; a site has up to five.",
+)
 @click.option(
     "--max-store",
     default=0,
@@ -176,6 +202,7 @@ def _issue(
     default="site",
     show_default=True,
     type=click.Choice(["site", "agent", "operator", "coordinator", "planner", "auditor"]),
+    help="What NAME was let in as.",
 )
 @_dir_option
 @json_option
