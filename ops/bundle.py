@@ -115,8 +115,8 @@ def _manifest(log_file: Path, data: Path) -> str:
     wanted = created.data.manifest_digest if isinstance(created, RunCreated) else ""
     if found.digest() != wanted:
         raise BundleInvalid(
-            f"{data} is not what the run was trained on: its manifest is {found.digest()[:12]}, the "
-            f"run's {wanted[:12]}"
+            f"{data} is not what the run was trained on: its manifest is {found.digest()[:12]}, "
+            f"the run's {wanted[:12]}"
         )
     return (data / FILE_NAME).read_text()
 

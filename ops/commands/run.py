@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops.output import Reach, broker_option, json_option, print_json, run_name, say
+from ops.runkeys import COMMANDS as PROVING
 
 if TYPE_CHECKING:
     from leases.view import View
@@ -24,6 +25,10 @@ def run() -> None:
     A run trains one model up to its target: one log on the broker, one configuration, one data
     manifest. Sites join and leave it as they like.
     """
+
+
+for command in PROVING:
+    run.add_command(command)
 
 
 @run.command()
@@ -91,56 +96,6 @@ async def _create(broker: Reach, settings: Any, corpus: Any, named: Any) -> Any:
 
     async with await connected(broker, "operator") as connection:
         return await founding.create(connection, settings, corpus, named)
-
-
-@run.command("keys")
-@click.argument("name", metavar="RUN", callback=run_name)
-@click.argument("file", type=_KEYS)
-@click.option("--drop", is_flag=True, help="From here on these may not sign any more.")
-@click.option(
-    "--reason",
-    default="the operator named them",
-    show_default=True,
-    help="For the log, and for whoever reads it.",
-)
-@broker_option
-def keys_(name: str, file: Path, drop: bool, reason: str, broker: Reach) -> None:
-    """Name the keys in FILE (`atoll broker keys`) as those that sign RUN's history.
-
-    From here on a delta, commit or end on a subject that has a key counts only with its signature.
-    """
-    from eventlog.events import KeysNamed
-    from ops.keyfile import read_keys
-
-    found = read_keys(file)
-    keys, dropped = ((), found) if drop else (found, ())
-    event = KeysNamed(keys=keys, dropped=dropped, reason=reason)
-    sequence = asyncio.run(_request(name, broker, event))
-    say(f"{len(found)} keys {'dropped' if drop else 'named'} at sequence {sequence}")
-
-
-@run.command()
-@click.argument("name", metavar="RUN", callback=run_name)
-@click.option(
-    "--tag", "tags", multiple=True, help="Of the servers of a cluster that may hold the copy."
-)
-@broker_option
-def mirror(name: str, tags: tuple[str, ...], broker: Reach) -> None:
-    """Keep a second copy of RUN's log on its broker.
-
-    The broker copies each event as it comes, with sequence and time. Compare the two with `atoll
-    log verify RUN --mirror`.
-    """
-    asyncio.run(_mirror(name, tags, broker))
-    say(f"a second copy of run {name} is kept; compare: atoll log verify {name} --mirror")
-
-
-async def _mirror(name: str, tags: tuple[str, ...], broker: Reach) -> None:
-    from broker.jetstream_log import JetStreamLog
-    from ops.connect import opened
-
-    async with opened(name, broker) as (_, _, connection):
-        await (await JetStreamLog.mirror(connection, name, create=True, tags=tags)).close()
 
 
 @run.command("list")
