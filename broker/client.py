@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.request import getproxies, proxy_bypass
 
 from nats.aio.client import Client
-from nats.aio.transport import WebSocketTransport
+from nats.aio.transport import TcpTransport, WebSocketTransport
 from nats.errors import Error
 
 from eventlog.keys import Key
@@ -101,8 +102,14 @@ class DirectClient(Client):
     async def _connect_to_server(self, s: Any) -> None:
         """A websocket goes through the proxy that the environment names (HTTPS_PROXY, NO_PROXY)."""
         if not self._transport and s.uri.scheme in ("ws", "wss"):
-            self._transport = WebSocketTransport()
-            self._transport._client._trust_env = True  # no option of the client's leads there
+            self._transport = transport = WebSocketTransport()
+            if proxy := proxy_for(s.uri.scheme, s.uri.hostname):
+                from aiohttp import ClientSession
+
+                direct, transport._client = transport._client, ClientSession(proxy=proxy)
+                await direct.close()
+        elif not self._transport:
+            self._transport = _Tcp()
         await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
@@ -129,6 +136,25 @@ class DirectClient(Client):
             return await super()._process_headers(headers)
         except Exception:
             return None
+
+
+class _Tcp(TcpTransport):
+    """Knows that it is under TLS, where the client's own would warn at each connection's end."""
+
+    def __bool__(self) -> bool:
+        return True  # also before it is connected, when the client would make another
+
+    async def connect_tls(self, *args: Any, **options: Any) -> None:
+        await super().connect_tls(*args, **options)
+        self._io_writer.transport.get_protocol()._over_ssl = True
+
+
+def proxy_for(scheme: str, host: str) -> str | None:
+    """The HTTP proxy for a websocket, by the variables that everybody else on a machine follows."""
+    names = {"ws": ("ws", "http"), "wss": ("wss", "https")}[scheme]
+    found = getproxies()
+    named = next((found[name] for name in names if name in found), None)
+    return None if named is None or proxy_bypass(host) else named
 
 
 def _text(raw: bytes) -> str:

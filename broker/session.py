@@ -190,9 +190,6 @@ class Session:
         self._inbox = str(self._client.new_inbox())
         replies = await self._subscribe(self._inbox, self._take_reply)
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
-        if writer is not None and writer.get_extra_info("ssl_object") is not None:
-            # TLS came after the protocol was made, which would warn at the end of each connection
-            writer.transport.get_protocol()._over_ssl = True
         if bulk and writer is not None:  # a websocket has none, and stays with the client
             await self._client.flush(FLUSH_S)  # nothing of ours is under way at the change
             self._wire = Wire(writer, replies._id, self._take_reply)
