@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="RUN|FILE")
 @broker_option
 def anchor(target: str, broker: Reach) -> None:
-    """Print the anchor of a run that has finished: one line, to be published.
+    """Print the anchor of a finished run: one line, to be published.
 
     It is the coordinator's signed word on the whole log before the end. Whoever has it can tell
     any copy of the log from a forged one: `atoll audit FILE --anchor ANCHOR`.
@@ -38,7 +38,7 @@ def anchor(target: str, broker: Reach) -> None:
 @broker_option
 @json_option
 def verify(target: str, other: str | None, mirror: bool, broker: Reach, as_json: bool) -> None:
-    """Check every byte of an exported log, or hold two copies of a log against each other.
+    """Check every byte of an exported log, or compare two copies.
 
     One FILE is checked against its own digests. Two (files, or a run of the broker and a file) are
     compared event by event, as is a run with its --mirror. Exit code 1 where anything is not what

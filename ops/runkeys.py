@@ -25,9 +25,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @broker_option
 def keys(name: str, file: Path, drop: bool, reason: str, broker: Reach) -> None:
-    """Name the keys in FILE (`atoll broker keys`) as those that sign RUN's history.
+    """Name the keys that sign RUN's history.
 
-    From here on a delta, commit or end on a subject that has a key counts only with its signature.
+    FILE is what `atoll broker keys` printed. From here on a delta, commit or end on a subject that
+    has a key counts only with its signature.
     """
     from eventlog.events import KeysNamed
     from ops.keyfile import read_keys

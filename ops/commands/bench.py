@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "codec-quality": "ops.bench.codec_quality",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
+    "hostile": "ops.bench.hostile",
     "overhead": "ops.bench.overhead",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
@@ -60,6 +61,7 @@ def bench(
     codec-quality  what few bits, and overlap, cost in held-out loss
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
+    hostile   what a site with valid credentials can do to the others
     overhead  what share of the wall time an exchange costs at H inner steps a round
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase

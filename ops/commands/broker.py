@@ -90,11 +90,11 @@ def _announce(server: BrokerServer, settings: ServerSettings, as_json: bool) -> 
     if as_json:
         print_json({"url": server.url, "pid": server.pid, "dir": str(settings.store_dir)})
         return
-    click.echo(server.url)
     say(f"the broker keeps its data in {settings.store_dir}; Ctrl-C stops it")
     if settings.host == "0.0.0.0":
         outside = server.url.replace(settings.host, "HOST")
         say(f"from elsewhere it is {outside}, HOST a name or address of this machine")
+    click.echo(server.url)  # last: whoever reads it may stop us at once
 
 
 def _watch(server: BrokerServer) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nats.errors import Error
 
 from broker.client import DirectClient, Outgoing
 from broker.connection import Connection, connect
@@ -202,5 +203,8 @@ async def test_permission_is_refused_without_a_key_and_with_an_unknown_one(
     known = broker.credentials("site", "good")
     with pytest.raises(Refused, match="site good"):
         await connect(known.urls, name="x", identity=replace(known, seed=Key.generate().seed))
-    with pytest.raises(Refused, match="has none"):
-        await connect(known.urls.replace("localhost", "127.0.0.1"), name="x", identity=None)
+    async with bare(known) as (client, _):
+        nobody = DirectClient()
+        with pytest.raises(Error, match="Authorization Violation"):
+            await nobody.connect(known.urls, tls=known.tls(), allow_reconnect=False)
+        assert client.is_connected
