@@ -109,7 +109,7 @@ class DirectClient(Client):
                 direct, transport._client = transport._client, ClientSession(proxy=proxy)
                 await direct.close()
         elif not self._transport:
-            self._transport = _Tcp()
+            self._transport = _Tcp()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
@@ -146,7 +146,9 @@ class _Tcp(TcpTransport):
 
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         await super().connect_tls(*args, **options)
-        self._io_writer.transport.get_protocol()._over_ssl = True
+        writer: Any = self._io_writer
+        protocol = writer.transport.get_protocol()
+        protocol._over_ssl = True
 
 
 def proxy_for(scheme: str, host: str) -> str | None:

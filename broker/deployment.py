@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from broker import monitor
 from broker.authority import Pair, new_authority, new_server
@@ -59,8 +60,7 @@ class Deployment:
     @property
     def users(self) -> list[User]:
         """Everybody who may log in. Raises DeploymentInvalid."""
-        found = self._read("users.json")
-        return [User(**{**one, "runs": tuple(one["runs"])}) for one in found]
+        return [_user(one) for one in self._read(USERS_LIST)]
 
     def node(self, name: str) -> Path:
         """The folder of one server."""
@@ -144,12 +144,12 @@ class Deployment:
     def _keep(self, users: Iterable[User]) -> None:
         """Write down who may log in, here and in every server's folder."""
         kept = list(users)
-        self._write("users.json", [asdict(user) for user in kept])
+        self._write(USERS_LIST, [asdict(user) for user in kept])
         for name in self.shape.hosts:
-            _replace(self.node(name) / USERS_FILE, users_conf(kept))
+            _keep_users(self.node(name), kept)
 
     def _known(self) -> list[User]:
-        return self.users if self._file("users.json").exists() else []
+        return self.users if self._file(USERS_LIST).exists() else []
 
     def _write_node(self, shape: Shape, name: str, pair: Pair) -> None:
         folder = self.node(name)
@@ -157,7 +157,7 @@ class Deployment:
         write_secret(folder / "server.key", pair.key)
         _replace(folder / "server.pem", pair.certificate)
         _replace(folder / "ca.pem", self._file("ca.pem").read_text())
-        _replace(folder / USERS_FILE, users_conf(self._known()))
+        _keep_users(folder, self._known())
         _replace(folder / "nats-server.conf", server_conf(shape, name))
         node = {
             "host": shape.hosts[name],
@@ -200,7 +200,26 @@ class Deployment:
             yield
 
 
-NODE_FILE = "node.json"
+NODE_FILE, USERS_LIST = "node.json", "users.json"
+
+
+def read_users(folder: Path) -> list[User]:
+    """Everybody whom a server's folder knows."""
+    return [_user(one) for one in json.loads((folder / USERS_LIST).read_text())]
+
+
+def write_users(folder: Path, users: Iterable[User]) -> None:
+    """Have the server of this folder let these in from its next reload on."""
+    _replace(folder / USERS_FILE, users_conf(users))
+
+
+def _keep_users(folder: Path, users: list[User]) -> None:
+    _replace(folder / USERS_LIST, json.dumps([asdict(user) for user in users], indent=1) + "\n")
+    write_users(folder, users)
+
+
+def _user(wire: dict[str, Any]) -> User:
+    return User(**{**wire, "runs": tuple(wire["runs"])})
 
 
 def node_settings(folder: Path) -> ServerSettings | None:
@@ -229,7 +248,8 @@ def reload_node(folder: Path) -> bool:
         return False
     url = f"http://127.0.0.1:{address['monitor_port']}/varz"
     before = json.loads(monitor.ask(url, 5.0))["config_load_time"]
-    os.kill(int(str(address["pid"])), signal.SIGHUP)
+    write_users(folder, read_users(folder))
+    signal_reload(int(str(address["pid"])))
     end = time.monotonic() + _RELOAD_S
     while time.monotonic() < end:
         if json.loads(monitor.ask(url, 5.0))["config_load_time"] != before:
@@ -238,6 +258,11 @@ def reload_node(folder: Path) -> bool:
     raise DeploymentInvalid(
         f"the server of {folder} did not take up its new configuration: see its log"
     )
+
+
+def signal_reload(pid: int) -> None:
+    """Have a server read its configuration again."""
+    os.kill(pid, signal.SIGHUP)
 
 
 def _is_served(folder: Path) -> bool:

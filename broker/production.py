@@ -22,6 +22,7 @@ USERS_FILE = "users.conf"
 _ANSWERS_S = 30  # after its last answer a request is over: longer than a pull's heartbeat
 _HANDSHAKE_S = 5  # of TLS, and of logging in: who hangs half-open is cut off after it
 _LOG_BYTES, _NUM_LOGS = 64 << 20, 8
+_QUEUE_MESSAGES, _QUEUE_BYTES = 2_000, 32 << 20  # whole batches, and a window of chunks, fit
 _MEMORY_BYTES = 256 << 20  # of consumers, which hold positions only
 
 
@@ -123,11 +124,13 @@ accounts {{
 
 
 def _jetstream(shape: Shape) -> str:
-    """`sync_interval: always`: an acknowledged event is on the disk."""
+    """`sync_interval: always`: an acknowledged event is on the disk. A stream's queue, which all
+    its writers share, is short: who floods it delays the others by less."""
     most = f", max_file_store: {shape.max_store_bytes}" if shape.max_store_bytes else ""
     return (
         f'jetstream {{ store_dir: "store", sync_interval: always, max_memory_store: '
-        f"{_MEMORY_BYTES}{most} }}"
+        f"{_MEMORY_BYTES}{most}, max_buffered_msgs: {_QUEUE_MESSAGES}, "
+        f"max_buffered_size: {_QUEUE_BYTES} }}"
     )
 
 

@@ -248,7 +248,7 @@ def _say_reloaded(deployment: Deployment, reloaded: dict[str, bool]) -> None:
             say(f"the server {name} knows it")
         else:
             say(
-                f"the server {name} does not run here: where it does, put {where / 'users.conf'} "
+                f"the server {name} does not run here: where it does, put {where / 'users.json'} "
                 "in its folder, then `atoll broker reload`"
             )
 

@@ -10,6 +10,7 @@ and foreign blobs and opens connections that it leaves half-open (`ops.bench.hos
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -22,11 +23,10 @@ from tempfile import TemporaryDirectory
 
 from broker.connection import Connection, connect
 from broker.credentials import Credentials
-from broker.deployment import Deployment, node_settings
+from broker.deployment import Deployment
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.production import Shape
-from broker.server import BrokerServer
 from eventlog.events import Heartbeat
 from eventlog.writer import Stamp, Writer
 from ops.bench.measure import Measure, Progress, Report, at_least, at_most, measured
@@ -64,7 +64,7 @@ def run(quick: bool, progress: Progress) -> Report:
             alone.append(asyncio.run(_stretch(broker, seconds, place, beside=False)))
             progress("stretches", 2 * number + 1, 2 * num)
             beside.append(asyncio.run(_stretch(broker, seconds, place, beside=True)))
-            peaks.append(peak_gb(broker.server.pid) * 1e9 / 2**20)
+            peaks.append(peak_gb(broker.pid) * 1e9 / 2**20)
     progress("stretches", 2 * num, 2 * num)
     rates = [one.hostile_events / seconds for one in beside]
     return Report("hostile", tuple(_measures(alone, beside, peaks, rates, seconds)), num)
@@ -100,10 +100,10 @@ def _measures(
 
 @dataclass(frozen=True, slots=True)
 class Besieged:
-    """A broker that runs, with everybody's credentials."""
+    """A broker that `atoll broker serve` runs, with everybody's credentials."""
 
     deployment: Deployment
-    server: BrokerServer
+    pid: int  # of the server
 
     def credentials(self, role: str, name: str = "main") -> Credentials:
         return Credentials.read(self.file(role, name))
@@ -131,12 +131,20 @@ def _besieged(root: Path) -> Iterator[Besieged]:
     deployment.configure(shape)
     for name in (*SITES, "hostile"):
         deployment.issue("site", name)
-    settings = node_settings(deployment.root)
-    assert settings is not None
-    with BrokerServer(settings, die_with_parent=True) as server:
-        made = Besieged(deployment, server)
-        asyncio.run(_found(made))
-        yield made
+    command = [sys.executable, "-m", "ops", "broker", "serve", "--json", "--dir"]
+    with subprocess.Popen(
+        [*command, str(deployment.root)],
+        stdout=subprocess.PIPE,
+        stderr=None,
+        cwd=CHECKOUT,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            made = Besieged(deployment, int(json.loads(process.stdout.readline())["pid"]))
+            asyncio.run(_found(made))
+            yield made
+        finally:
+            process.terminate()
 
 
 async def _found(broker: Besieged) -> None:

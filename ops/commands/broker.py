@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from broker.settings import ServerSettings
 
 _LOOK_S = 10.0  # between two looks at the server's health
+_GUARD_S = 1.0  # and at who floods it
 
 
 @click.group()
@@ -98,12 +101,22 @@ def _announce(server: BrokerServer, settings: ServerSettings, as_json: bool) -> 
 
 
 def _watch(server: BrokerServer) -> None:
-    """Wait for the server's end, which is an error; say when its health changes."""
+    """Wait for the server's end, which is an error. Say when its health changes; where it has
+    users, suspend who floods it."""
     from broker.errors import BrokerUnfit
+    from broker.guard import Watch
 
-    trouble = ""
-    while (code := server.wait(_LOOK_S)) is None:
-        found = server.trouble()
+    guard = Watch(server) if server.settings.written else None
+    trouble, looked = "", time.monotonic()
+    while (code := server.wait(_GUARD_S if guard else _LOOK_S)) is None:
+        now = time.monotonic()
+        if guard is not None:
+            with contextlib.suppress(OSError):  # a server that is too busy is asked again
+                for text in guard.look(now):
+                    say(text)
+        if now - looked < _LOOK_S and guard:
+            continue
+        looked, found = now, server.trouble()
         if found != trouble:
             say(f"the broker is not well: {found}" if found else "the broker is well again")
             trouble = found
