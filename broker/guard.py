@@ -53,7 +53,7 @@ class Guard:
         found = {
             key: num / since
             for key, num in rates.items()
-            if key in self.watched and num / since > self.max_per_s
+            if key in self.watched and key not in self.suspended and num / since > self.max_per_s
         }
         for key in found:
             self.suspended[key] = now + min(LONGEST_S, FIRST_S * 2 ** self._times[key])

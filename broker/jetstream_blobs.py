@@ -26,7 +26,9 @@ from eventlog.errors import BlobDamaged, BlobTooLarge, BlobUnavailable
 from eventlog.pace import Pace
 
 PATIENCE_S = 120.0  # how long a chunk is tried
-_CHUNK_S = 60.0  # how long a window may take on a slow link; a broken one is noticed before
+# How long a window may take on a slow link; a broken one is noticed before. An answer that was lost,
+# as when a broker with accounts reads its configuration anew, is missed sooner.
+_FIRST_S, _CHUNK_S = 15.0, 60.0
 
 T = TypeVar("T")
 
@@ -135,7 +137,8 @@ class JetStreamBlobs(ChunkedBlobs):
             if tries > 1 and await self._stored(name):
                 return  # only the answer was lost: a small question spares a large message
             link = self._connection.bulk(number + tries)
-            answer = parse((await link.request(message, timeout_s=_CHUNK_S)).data)
+            wait_s = _FIRST_S if tries == 1 else _CHUNK_S
+            answer = parse((await link.request(message, timeout_s=wait_s)).data)
             if answer.get("stream") != self._stream:
                 raise LinkDown(f"the answer does not come from stream {self._stream}")
 
@@ -154,7 +157,8 @@ class JetStreamBlobs(ChunkedBlobs):
             nonlocal tries
             tries += 1
             link = self._connection.bulk(number + tries)
-            message = await link.request(Outgoing(subject), timeout_s=_CHUNK_S)
+            wait_s = _FIRST_S if tries == 1 else _CHUNK_S
+            message = await link.request(Outgoing(subject), timeout_s=wait_s)
             if message.status and message.status != "404":
                 raise LinkDown(message.headers.get("Description", "no direct get"))
             if message.status and self._connection.num_replicas > 1 and await self._stored(name):
