@@ -26,8 +26,8 @@ from eventlog.errors import BlobDamaged, BlobTooLarge, BlobUnavailable
 from eventlog.pace import Pace
 
 PATIENCE_S = 120.0  # how long a chunk is tried
-# How long a window may take on a slow link; a broken one is noticed before. An answer that was lost,
-# as when a broker with accounts reads its configuration anew, is missed sooner.
+# How long a window may take on a slow link; a broken one is noticed before. An answer that was
+# lost, as when a broker with accounts reads its configuration anew, is missed sooner.
 _FIRST_S, _CHUNK_S = 15.0, 60.0
 
 T = TypeVar("T")

@@ -27,6 +27,7 @@ from broker.deployment import Deployment
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.production import Shape
+from eventlog.errors import LogUnavailable
 from eventlog.events import Heartbeat
 from eventlog.writer import Stamp, Writer
 from ops.bench.measure import Measure, Progress, Report, at_least, at_most, measured
@@ -221,11 +222,22 @@ async def _append(log: JetStreamLog, name: str, end: float, done: _Done) -> None
     while due < end:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
         began = time.monotonic()
-        await pen.append([beat], Stamp())
+        await _stored(pen, beat)
         if time.monotonic() <= end:
             done.events += 1
             done.slowest_s = max(done.slowest_s, time.monotonic() - began)
         due = max(due + 1 / EVENTS_PER_S, time.monotonic() - 1.0)
+
+
+async def _stored(pen: Writer, beat: Heartbeat) -> None:
+    """Append, and again where nothing is known of it, as a hub does."""
+    attempt = pen.append([beat], Stamp())
+    while True:
+        try:
+            await attempt
+            return
+        except LogUnavailable:
+            attempt = pen.retry()
 
 
 async def _move(blobs: JetStreamBlobs, name: str, end: float, done: _Done) -> None:

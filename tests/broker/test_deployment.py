@@ -85,7 +85,7 @@ def test_what_is_no_credentials_file_is_said_in_one_line(tmp_path: Path, text: s
     path = tmp_path / "x.creds"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(CredentialsInvalid, match="x.creds"):
+    with pytest.raises(CredentialsInvalid, match=r"x\.creds"):
         Credentials.read(path)
     with pytest.raises(CredentialsInvalid, match="No such file"):
         Credentials.read(tmp_path / "none")
@@ -122,13 +122,8 @@ def test_the_commands_say_what_they_did(tmp_path: Path, capsys: pytest.CaptureFi
     path = Path(capsys.readouterr().out.strip())
     assert Credentials.read(path).urls == "tls://b.example:4222"
     assert run(["broker", "keys", *where]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [
-        "operator",
-        "coordinator",
-        "planner",
-        "site.alpha",
-    ]
+    subjects = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert subjects == ["operator", "coordinator", "planner", "site.alpha"]
     assert run(["broker", "add-site", "alpha", *where]) == 3
     assert run(["broker", "revoke-site", "alpha", *where]) == 0
     assert run(["broker", "config", str(tmp_path / "x")]) == 2

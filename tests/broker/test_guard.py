@@ -21,12 +21,8 @@ RUN = "guarded"
 def said(**messages: int) -> list[Mapping[str, Any]]:
     """What the broker says of connections `key_cid`."""
     return [
-        {
-            "authorized_user": name.partition("_")[0],
-            "cid": int(name.partition("_")[2]),
-            "in_msgs": n,
-        }
-        for name, n in messages.items()
+        {"authorized_user": name[0], "cid": int(name[2:]), "in_msgs": num}
+        for name, num in messages.items()
     ]
 
 
