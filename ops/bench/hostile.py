@@ -177,7 +177,8 @@ async def _stretch(broker: Besieged, seconds: float, folder: Path, *, beside: bo
             )
             await asyncio.gather(*work)
             if hostile is not None:
-                await asyncio.to_thread(hostile.wait)
+                hostile.kill()  # it may hang on what the broker did to it
+                hostile.wait()
             last, began = await log.last_sequence(), time.monotonic()
             await _reached(said, last)
             done.behind_s = time.monotonic() - began
