@@ -39,7 +39,7 @@ class Guard:
 
     def look(self, connections: list[Mapping[str, Any]], now: float) -> dict[str, float]:
         """Rates (messages a second) of those who are suspended from now on; whose time is over is
-        let in again. Called about once a second."""
+        let in again. Called about twice a second."""
         since = now - self._looked if self._looked is not None else None
         rates: Counter[str] = Counter()
         for one in connections:

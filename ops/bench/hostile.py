@@ -37,7 +37,7 @@ RUN = "besieged"
 SITES = ("alpha", "beta", "gamma")
 EVENTS_PER_S = 10.0
 BLOB_BYTES = 4 << 20
-STRETCH_S, QUICK_S = 40.0, 4.0
+STRETCH_S, QUICK_S = 60.0, 4.0
 CHECKOUT = Path(__file__).parents[2]
 _PATIENCE_S = 120.0
 

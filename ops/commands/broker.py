@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from broker.settings import ServerSettings
 
 _LOOK_S = 10.0  # between two looks at the server's health
-_GUARD_S = 1.0  # and at who floods it
+_GUARD_S = 0.5  # and at who floods it
 
 
 @click.group()
