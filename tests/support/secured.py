@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from broker.credentials import Credentials
 from broker.deployment import Deployment, node_settings
 from broker.production import Shape
 from broker.server import BrokerServer
+
+
+_WELL_S = 60.0
 
 
 class Secured:
@@ -77,6 +81,13 @@ class Cluster:
         assert settings is not None
         return BrokerServer(settings, die_with_parent=True)
 
+    def wait_well(self) -> None:
+        """Until the servers have found each other and a leader."""
+        end = time.monotonic() + _WELL_S
+        while trouble := [said for one in self.servers.values() if (said := one.trouble())]:
+            assert time.monotonic() < end, trouble
+            time.sleep(0.1)
+
     def rebuild(self, name: str) -> None:
         """A server that was killed comes back with nothing but its configuration."""
         shutil.rmtree(self.deployment.node(name) / "store")
@@ -95,6 +106,7 @@ def clustered(root: Path) -> Iterator[Cluster]:
     try:
         for server in made.servers.values():
             server.start()
+        made.wait_well()
         yield made
     finally:
         for server in made.servers.values():
