@@ -102,9 +102,9 @@ def config(
     as_json: bool,
     **others: Any,
 ) -> None:
-    """Write a broker's whole configuration to DIR: TLS, keys, permissions, limits.
+    """Write a broker's whole configuration to DIR.
 
-    Makes an authority and certificates unless some are given, and credentials of the operator, the
+    TLS, keys, permissions, limits. Makes an authority and certificates unless some are given, and credentials of the operator, the
     coordinator, the planner and an auditor. Done again it takes new settings and renews the
     servers' certificates; authority, users and data stay.
     """
@@ -154,9 +154,9 @@ def _hosts(host: str | None, cluster: str | None) -> dict[str, str]:
 @_dir_option
 @json_option
 def add_site(name: str, agent: bool, **options: Any) -> None:
-    """Let the site NAME in: issue its one credentials file, and have the broker know it.
+    """Let the site NAME in: issue its one credentials file.
 
-    The file (mode 0600) holds URL, authority and secret; give it to the site by a safe way, where
+    The broker knows it from then on. The file (mode 0600) holds URL, authority and secret; give it to the site by a safe way, where
     it is used by --creds, ATOLL_CREDS or as atoll.creds in ATOLL_HOME. No restart: a server that
     runs here takes it up at once.
     """
@@ -172,7 +172,7 @@ def add_site(name: str, agent: bool, **options: Any) -> None:
 @_dir_option
 @json_option
 def issue(role: str, name: str, **options: Any) -> None:
-    """Issue credentials to one more NAME in a ROLE that is no site's."""
+    """Issue credentials to NAME in a ROLE that is no site's."""
     _issue(role, name, **options)
 
 
@@ -224,7 +224,10 @@ def revoke_site(name: str, role: str, folder: Path | None, as_json: bool) -> Non
 @_dir_option
 @json_option
 def keys(folder: Path | None, as_json: bool) -> None:
-    """Print the public keys of all who write, a line each: what `atoll run keys` names in a run."""
+    """Print the public keys of all who write, a line each.
+
+    It is what `atoll run create --keys` and `atoll run keys` name in a run.
+    """
     for user in _deployment(folder).users:
         if user.subject is None:
             continue
@@ -256,7 +259,10 @@ def _say_reloaded(deployment: Deployment, reloaded: dict[str, bool]) -> None:
 @click.command()
 @_dir_option
 def reload(folder: Path | None) -> None:
-    """Have the server that runs here from this folder read its users anew, without a restart."""
+    """Have the server that runs here read its users anew.
+
+    Without a restart; nobody's connection ends but that of who was revoked.
+    """
     from broker.deployment import DeploymentInvalid, node_settings, reload_node
     from ops.home import Home
 
