@@ -104,9 +104,9 @@ def config(
 ) -> None:
     """Write a broker's whole configuration to DIR.
 
-    TLS, keys, permissions, limits. Makes an authority and certificates unless some are given, and credentials of the operator, the
-    coordinator, the planner and an auditor. Done again it takes new settings and renews the
-    servers' certificates; authority, users and data stay.
+    TLS, keys, permissions, limits. Makes an authority and certificates unless some are given, and
+    credentials of the operator, the coordinator, the planner and an auditor. Done again it takes
+    new settings and renews the servers' certificates; authority, users and data stay.
     """
     from broker.authority import Pair
     from broker.deployment import Deployment
@@ -156,9 +156,9 @@ def _hosts(host: str | None, cluster: str | None) -> dict[str, str]:
 def add_site(name: str, agent: bool, **options: Any) -> None:
     """Let the site NAME in: issue its one credentials file.
 
-    The broker knows it from then on. The file (mode 0600) holds URL, authority and secret; give it to the site by a safe way, where
-    it is used by --creds, ATOLL_CREDS or as atoll.creds in ATOLL_HOME. No restart: a server that
-    runs here takes it up at once.
+    The broker knows it from then on, without a restart where it runs here. The file (mode 0600)
+    holds URL, authority and secret; give it to the site by a safe way, where it is used by --creds,
+    ATOLL_CREDS or as atoll.creds in ATOLL_HOME.
     """
     _issue("agent" if agent else "site", name, **options)
 

@@ -16,7 +16,6 @@ from broker.deployment import Deployment, node_settings
 from broker.production import Shape
 from broker.server import BrokerServer
 
-
 _WELL_S = 60.0
 
 
