@@ -22,7 +22,7 @@ from eventlog.errors import Conflict, EventInvalid, LogUnavailable, RunUnknown
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 # An answer that is lost is asked for again before four heartbeats of at least 1 s are over, after
 # which a site that said nothing would be departed (R8).
-FIRST_ANSWERS_S = (1.0, 2.0)
+FIRST_ANSWERS_S = (1.0, 2.0, 2.0)
 MAX_IN_FLIGHT = 16  # the server takes 50 unfinished batches a stream, of all its writers
 T = TypeVar("T")
 _LOOKUPS = 32  # messages asked for at once when a batch is compared

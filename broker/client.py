@@ -8,13 +8,18 @@ straight to the socket while that takes it; where it does not, the client's own 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from urllib.request import getproxies, proxy_bypass
 
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport, WebSocketTransport
 from nats.errors import Error
+
+from eventlog.keys import Key
 
 DELIVERED = b"$JS.ACK."  # begins the reply subject of what a consumer delivers
 
@@ -63,6 +68,13 @@ class DirectClient(Client):
 
     _holds_back = False
 
+    def identify(self, key: Key) -> Callable[[str], bytes]:
+        """Be ready to log in with `key`; what `connect` takes as signature_cb: the broker's nonce
+        comes back signed, the seed is not sent."""
+        self._public_nkey = key.public
+        self._auth_configured = True
+        return lambda nonce: base64.b64encode(key.sign(nonce.encode()))
+
     async def send(self, *messages: Outgoing) -> None:
         """Publish in order, written together. Raises what `publish` raises."""
         self._holds_back = True
@@ -86,6 +98,19 @@ class DirectClient(Client):
         if pending:
             writer.writelines(pending)
         return None
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """A websocket goes through the proxy that the environment names (HTTPS_PROXY, NO_PROXY)."""
+        if not self._transport and s.uri.scheme in ("ws", "wss"):
+            self._transport = transport = WebSocketTransport()
+            if proxy := proxy_for(s.uri.scheme, s.uri.hostname):
+                from aiohttp import ClientSession
+
+                direct, transport._client = transport._client, ClientSession(proxy=proxy)
+                await direct.close()
+        elif not self._transport:
+            self._transport = _Tcp()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Nothing is said in the clear, a password least, to a broker that was asked for TLS."""
@@ -111,6 +136,27 @@ class DirectClient(Client):
             return await super()._process_headers(headers)
         except Exception:
             return None
+
+
+class _Tcp(TcpTransport):
+    """Knows that it is under TLS, where the client's own would warn at each connection's end."""
+
+    def __bool__(self) -> bool:
+        return True  # also before it is connected, when the client would make another
+
+    async def connect_tls(self, *args: Any, **options: Any) -> None:
+        await super().connect_tls(*args, **options)
+        writer: Any = self._io_writer
+        protocol = writer.transport.get_protocol()
+        protocol._over_ssl = True
+
+
+def proxy_for(scheme: str, host: str) -> str | None:
+    """The HTTP proxy for a websocket, by the variables that everybody else on a machine follows."""
+    names = {"ws": ("ws", "http"), "wss": ("wss", "https")}[scheme]
+    found = getproxies()
+    named = next((found[name] for name in names if name in found), None)
+    return None if named is None or proxy_bypass(host) else named
 
 
 def _text(raw: bytes) -> str:

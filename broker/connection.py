@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
 from broker import monitor
-from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
+from broker.credentials import Credentials
+from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown, Refused
 from broker.link import Link
 from broker.urls import Servers, servers
 from eventlog.blobs import CHUNK_BYTES
+from eventlog.errors import ExtraMissing
+from eventlog.keys import Key
 
 NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
 _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
@@ -25,11 +29,12 @@ class Connection:
     sees it grow claims a new term before it ticks (R8).
     """
 
-    def __init__(self, places: Servers, name: str) -> None:
-        self.url, self.name = places.shown, name
-        self.control = Link(places.urls, name)
+    def __init__(self, places: Servers, name: str, identity: Credentials | None = None) -> None:
+        self.url, self.name, self.identity = places.shown, name, identity
+        self.control = Link(places.urls, name, identity)
         self._bulk = [
-            Link(places.urls, f"{name}-bulk{number}", bulk=True) for number in range(NUM_BULK)
+            Link(places.urls, f"{name}-bulk{number}", identity, bulk=True)
+            for number in range(NUM_BULK)
         ]
         self.server_id = ""
 
@@ -42,6 +47,26 @@ class Connection:
     def num_breaks(self) -> int:
         """Breaks of the control link so far."""
         return self.control.num_breaks
+
+    @property
+    def key(self) -> Key | None:
+        """What signs this process's history."""
+        return self.identity.key if self.identity else None
+
+    @property
+    def label(self) -> str:
+        """Under which name this process's blobs are stored."""
+        return self.identity.user.label if self.identity else "any"
+
+    @property
+    def num_replicas(self) -> int:
+        """Of streams made over this connection, and at most of any."""
+        return self.identity.num_replicas if self.identity else 1
+
+    def retry_within(self, seconds: float) -> None:
+        """From here on, a link that broke is tried again at most so long after a try."""
+        for link in (self.control, *self._bulk):
+            link.retry_s = min(link.retry_s, seconds)
 
     def bulk(self, number: int) -> Link:
         """A link for large messages, connected at its first use."""
@@ -62,13 +87,18 @@ class Connection:
         await self.close()
 
 
-async def connect(url: str, *, name: str) -> Connection:
-    """Connect to the broker at `url` (several, separated by commas, are tried in turn).
+async def connect(url: str, *, name: str, identity: Credentials | None = None) -> Connection:
+    """Connect to the broker at `url` (several, separated by commas, are tried in turn), as
+    `identity` where there is one.
 
-    Raises BrokerUrlInvalid, BrokerUnreachable within a few seconds where none answers, BrokerUnfit
-    where its messages may not be as large as a chunk of a blob.
+    Raises BrokerUrlInvalid, BrokerUnreachable within a few seconds where none answers, Refused
+    where it does not let us in, BrokerUnfit where its messages may not be as large as a chunk of a
+    blob, ExtraMissing where websockets need what is not installed.
     """
-    connection = Connection(servers(url), name)
+    places = servers(url)
+    if places.urls[0].startswith("ws") and find_spec("aiohttp") is None:
+        raise ExtraMissing("websockets need aiohttp: pip install 'atoll[websocket]'")
+    connection = Connection(places, name, identity)
     try:
         session = await connection.control.start()
     except LinkDown as error:
@@ -77,6 +107,10 @@ async def connect(url: str, *, name: str) -> Connection:
             f"no broker answers at {connection.url} ({error}); start one with "
             "`atoll broker serve`, or give the URL of one that runs"
         ) from error
+    except Refused as error:
+        await connection.close()
+        who = f"{identity.role} {identity.name}" if identity else "whoever has none (--creds)"
+        raise Refused(f"{error} at {connection.url}: {who}; ask its operator for others") from error
     except BaseException:
         await connection.close()
         raise

@@ -4,7 +4,9 @@ AtollError
 ├── BrokerUrlInvalid    what was given is no URL of a broker
 ├── BrokerUnreachable   no broker answers at the URL
 ├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
+├── Refused             the broker does not let these credentials in
 └── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
+    └── EmptyMessage    what follows it in a stream must be asked for anew (room-internal)
 ApiError                JetStream answered with an error; judged by `err_code` (room-internal)
 """
 
@@ -25,8 +27,16 @@ class BrokerUnfit(AtollError):
     """The broker answers, but with it no promise of the log would hold."""
 
 
+class Refused(AtollError):
+    """The broker answers, and does not let in who asks: unknown or revoked credentials."""
+
+
 class LinkDown(AtollError):
     """No answer came: nothing is known about a request in flight."""
+
+
+class EmptyMessage(LinkDown):
+    """A message without data came, behind which a broker with accounts sends nothing more."""
 
 
 class ApiError(Exception):
@@ -38,6 +48,7 @@ class ApiError(Exception):
         self.code, self.err_code, self.description = code, err_code, description
 
 
+NAME_TAKEN = 10148  # of a consumer, by one that is configured otherwise
 NO_MESSAGE = 10037
 NO_STREAM = 10059
 WRONG_LAST_SEQUENCE = 10071

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.api import ANSWER_S, API, parse
 from broker.client import Message, Outgoing
-from broker.errors import LinkDown
+from broker.errors import NAME_TAKEN, ApiError, EmptyMessage, LinkDown
 from broker.session import Listener, Session
 
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
@@ -24,6 +25,9 @@ PULL_BYTES = 4 << 20
 BUFFER_BYTES = 8 << 20  # held unread, at which no more is asked for
 _ENVELOPE_BYTES = 64 << 10  # subjects and protocol around a message
 _EXPIRES_S = 20.0
+# Between accounts an empty message ends the answers to a request (nats-server: streamed responses),
+# so behind one that somebody stored nothing more would come, not even a heartbeat.
+EMPTY = "an empty message ended the answers"
 _IDLE_S = 60  # a consumer that nobody asks for so long is removed by the broker
 _NS = 1_000_000_000
 
@@ -45,7 +49,8 @@ class Feed:
         self, session: Session, stream: str, limit: int | None, heartbeat_s: float
     ) -> None:
         self._session, self._stream, self._heartbeat_s = session, stream, heartbeat_s
-        self._name = f"atoll-{uuid.uuid4().hex}"
+        self._names = _names(session)
+        self._name = next(self._names)
         # a message larger than what is asked for would never come, nor anything behind it
         self._pull_bytes = max(PULL_BYTES, session.max_payload_bytes + _ENVELOPE_BYTES)
         self._wanted = limit  # messages still to be asked for; None: no end
@@ -97,7 +102,7 @@ class Feed:
                     return []
                 await self._pull()
         if not self._buffer:
-            raise LinkDown(self._problem)
+            raise EmptyMessage(self._problem) if self._problem == EMPTY else LinkDown(self._problem)
         taken, self._buffer, self._buffer_bytes = self._buffer, [], 0
         return taken
 
@@ -150,8 +155,25 @@ class Feed:
     async def _start(self, filters: Sequence[str], after: int) -> None:
         self._session.call_at_end(self._on_break)
         self._listener = await self._session.listen(self._take)
+        while True:
+            try:
+                return await self._create(filters, after)
+            except ApiError as error:
+                self._created = False  # nothing of ours is there to be removed
+                if error.err_code != NAME_TAKEN:
+                    raise
+            try:  # another process of the same user has it
+                self._name = next(self._names)
+            except StopIteration:
+                raise LinkDown(
+                    "these credentials have all their consumers in use: end other processes"
+                ) from None
+
+    async def _create(self, filters: Sequence[str], after: int) -> None:
+        assert self._listener is not None
         config = {
             "name": self._name,
+            "metadata": {"inbox": self._listener.inbox},  # equal to no other process's
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": after + 1,
             "ack_policy": "none",
@@ -163,8 +185,8 @@ class Feed:
         }
         body = json.dumps({"stream_name": self._stream, "config": config, "action": "create"})
         subject = f"{API}.CONSUMER.CREATE.{self._stream}.{self._name}"
-        self._created = True
         request = Outgoing(subject, body.encode())
+        self._created = True
         answer = parse((await self._session.request(request, timeout_s=ANSWER_S)).data)
         self.num_pending = int(answer.get("num_pending", 0))
 
@@ -200,6 +222,8 @@ class Feed:
             self._buffer_bytes += len(delivery.data)
             self._asked -= 1
             self._place = delivery.place
+            if not delivery.data and self._session.user is not None:
+                self._problem = self._problem or EMPTY
         self._news.set()
 
     def _take_status(self, message: Message) -> None:
@@ -219,6 +243,14 @@ class Feed:
     def _on_break(self) -> None:
         self._problem = self._problem or self._session.problem
         self._news.set()
+
+
+def _names(session: Session) -> Iterator[str]:
+    """Names to try for a consumer: of a user's own few, each once, from a random one on."""
+    if session.user is None:
+        return iter([f"atoll-{uuid.uuid4().hex}"])
+    slots = session.user.slots()
+    return iter(random.sample(slots, len(slots)))
 
 
 def _delivery(message: Message) -> Delivery | None:

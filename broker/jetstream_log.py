@@ -9,7 +9,15 @@ from broker.api import Stored, get_message, persist
 from broker.appender import Appender
 from broker.connection import Connection
 from broker.reader import Reader
-from broker.streams import create_stream, log_config, log_stream, open_stream, run_names
+from broker.streams import (
+    create_stream,
+    log_config,
+    log_stream,
+    mirror_config,
+    mirror_stream,
+    open_stream,
+    run_names,
+)
 from eventlog.chain import Record
 from eventlog.errors import LogUnavailable
 from eventlog.log import check_append
@@ -32,9 +40,10 @@ class JetStreamLog:
         *,
         patience_s: float = PATIENCE_S,
         heartbeat_s: float = HEARTBEAT_S,
+        stream: str | None = None,
     ) -> None:
         self.run = run
-        self._link, self._stream = connection.control, log_stream(run)
+        self._link, self._stream = connection.control, stream or log_stream(run)
         self._prefix, self._patience_s = f"atoll.{run}.ev.", patience_s
         self._appender = Appender(self._link, self._stream, self._prefix, patience_s)
         self._reader = Reader(self._link, self._stream, self._prefix, patience_s, heartbeat_s)
@@ -46,7 +55,7 @@ class JetStreamLog:
     ) -> JetStreamLog:
         """Make the run's stream and open it; the one that is there, if it is as it should be: the
         run begins with whoever appends its first event. Raises BrokerUnfit, LogUnavailable."""
-        await create_stream(connection.control, log_config(run))
+        await create_stream(connection.control, log_config(run), connection.num_replicas)
         return cls(connection, run, patience_s=patience_s)
 
     @classmethod
@@ -64,6 +73,18 @@ class JetStreamLog:
         """
         await open_stream(connection.control, log_config(run), run)
         return cls(connection, run, patience_s=patience_s, heartbeat_s=heartbeat_s)
+
+    @classmethod
+    async def mirror(
+        cls, connection: Connection, run: str, *, create: bool = False, tags: Sequence[str] = ()
+    ) -> JetStreamLog:
+        """Open the second copy of a run's log; `create`: make it first, on servers with these
+        tags. Nothing can be appended to it. Raises RunUnknown, BrokerUnfit, LogUnavailable."""
+        config = mirror_config(run)
+        if create:
+            await create_stream(connection.control, config, tags=tags)
+        await open_stream(connection.control, config, run)
+        return cls(connection, run, stream=mirror_stream(run))
 
     async def append(self, subject: str, payloads: Sequence[bytes], expected_last: int) -> int:
         """See `EventLog.append`."""

@@ -8,7 +8,8 @@ import random
 from collections.abc import Sequence
 
 from broker.client import Message, Outgoing
-from broker.errors import LinkDown
+from broker.credentials import Credentials
+from broker.errors import LinkDown, Refused
 from broker.session import Session, end_task
 
 CONNECT_S = 3.0
@@ -19,8 +20,16 @@ _SESSION_S = 0.5  # a request waits no longer for a link; whoever has more patie
 class Link:
     """`num_breaks` counts the sessions that ended without our doing."""
 
-    def __init__(self, urls: Sequence[str], name: str, *, bulk: bool = False) -> None:
-        self._urls, self._name, self._bulk = urls, name, bulk
+    def __init__(
+        self,
+        urls: Sequence[str],
+        name: str,
+        identity: Credentials | None = None,
+        *,
+        bulk: bool = False,
+    ) -> None:
+        self._urls, self._name, self._identity, self._bulk = urls, name, identity, bulk
+        self.retry_s = _BACKOFF_S[1]  # the longest pause between two tries
         self._session: Session | None = None
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -32,8 +41,8 @@ class Link:
         return self._session is not None and not self._session.ended.is_set()
 
     async def start(self) -> Session:
-        """Open the first session and keep the link from here on. Raises LinkDown."""
-        self._session = await Session.open(self._urls, self._name, CONNECT_S, bulk=self._bulk)
+        """Open the first session and keep the link from here on. Raises LinkDown, Refused."""
+        self._session = await self._open()
         self._up.set()
         self.keep()
         return self._session
@@ -89,8 +98,13 @@ class Link:
         delay = _BACKOFF_S[0]
         while True:
             try:
-                return await Session.open(self._urls, self._name, CONNECT_S, bulk=self._bulk)
-            except LinkDown:
+                return await self._open()
+            except (LinkDown, Refused):  # who was let in before may be again: for ever
                 # Many sites lose one broker at the same moment: spread their return.
-                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-                delay = min(2 * delay, _BACKOFF_S[1])
+                await asyncio.sleep(min(delay * random.uniform(0.5, 1.5), self.retry_s))
+                delay = min(2 * delay, self.retry_s)
+
+    async def _open(self) -> Session:
+        return await Session.open(
+            self._urls, self._name, CONNECT_S, self._identity, bulk=self._bulk
+        )

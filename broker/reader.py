@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from broker.api import ask, get_message, persist
-from broker.errors import NO_STREAM, ApiError, LinkDown
+from broker.errors import NO_STREAM, ApiError, EmptyMessage, LinkDown
 from broker.feed import Delivery, Feed
 from broker.link import Link
 from eventlog.chain import Record
@@ -15,6 +15,8 @@ from eventlog.errors import LogDamaged, LogUnavailable
 from eventlog.log import SUBJECT
 
 _BACKOFF_S = (0.05, 1.0)
+_LOOKUPS = 128  # messages asked for at once
+_MANY = 10_000  # records held before they are handed out
 _SLICE_S = 0.5  # how long a follower waits for a session before it looks whether it is closed
 
 
@@ -50,8 +52,12 @@ class Reader:
         if not filters and subjects is not None:
             await self._closed.wait()
         cursor, delay = Cursor(after, whole=subjects is None), _BACKOFF_S[0]
+        ended_by_empty = False
         while not self._closed.is_set():
             try:
+                if ended_by_empty and (records := await self._one_by_one(cursor)):
+                    yield records
+                ended_by_empty = False
                 async with self._feed(cursor, filters, None) as (feed, _):
                     while not self._closed.is_set():
                         records = cursor.take(await feed.next(), self._prefix)
@@ -59,6 +65,8 @@ class Reader:
                         if records and not self._closed.is_set():
                             yield records
                         cursor.check()
+            except EmptyMessage:
+                ended_by_empty = True
             except (LinkDown, ApiError):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(delay):
@@ -82,11 +90,43 @@ class Reader:
             num_there = feed.num_pending if filters else last - cursor.position
             expected = min(limit, num_there)
             while len(records) < expected:
-                records += cursor.take(await feed.next(), self._prefix)
+                try:
+                    records += cursor.take(await feed.next(), self._prefix)
+                except EmptyMessage:
+                    return await self._read_on(cursor, records, filters, limit)
                 if self._closed.is_set():
                     raise LogUnavailable("the log was closed while it was read; open it again")
                 cursor.check()
         return records[:limit]
+
+    async def _read_on(
+        self, cursor: Cursor, records: list[Record], filters: list[str], limit: int
+    ) -> list[Record]:
+        """The same read behind an empty message."""
+        records += await self._one_by_one(cursor)
+        if len(records) >= limit:
+            return records[:limit]
+        return records + await self._read_once(cursor, filters, limit - len(records))
+
+    async def _one_by_one(self, cursor: Cursor) -> list[Record]:
+        """What follows in the whole log, each message by a request of its own: who wrote one empty
+        message may have written many. Of a filtered log nothing. Raises ApiError, LinkDown."""
+        if not cursor.whole:
+            return []
+        records: list[Record] = []
+        while True:
+            places = range(cursor.position + 1, cursor.position + 1 + _LOOKUPS)
+            found = await asyncio.gather(
+                *(get_message(self._link, self._stream, {"seq": place}) for place in places)
+            )
+            there = [one for one in found if one is not None]
+            deliveries = [
+                Delivery(one.sequence, place, one.subject, one.time_ns, one.data)
+                for place, one in enumerate(there, start=cursor.place + 1)
+            ]
+            records += cursor.take(deliveries, self._prefix)
+            if len(there) < _LOOKUPS or there[-1].data or len(records) >= _MANY:
+                return records
 
     @contextlib.asynccontextmanager
     async def _feed(
@@ -166,7 +206,7 @@ class Cursor:
     def __init__(self, position: int, *, whole: bool) -> None:
         self.position, self.place = position, 0
         self.last: Record | None = None  # what was read at the position
-        self._whole = whole
+        self.whole = whole
         self._problem: Exception | None = None
 
     def take(self, deliveries: Sequence[Delivery], prefix: str) -> list[Record]:
@@ -176,7 +216,7 @@ class Cursor:
             if delivery.place != self.place + 1:
                 self._problem = LinkDown(f"a message was lost behind {self.position}")
                 break
-            if self._whole and delivery.sequence != self.position + 1:
+            if self.whole and delivery.sequence != self.position + 1:
                 text = f"it is missing; the next event the broker has is {delivery.sequence}"
                 self._problem = LogDamaged(self.position + 1, text)
                 break

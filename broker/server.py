@@ -43,7 +43,8 @@ class BrokerServer:
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"nats://{self.settings.host}:{self._ports[0]}"
+        settings = self.settings
+        return f"{settings.scheme}://{settings.host}:{self._ports[0]}"
 
     @property
     def monitor_url(self) -> str:
@@ -102,9 +103,20 @@ class BrokerServer:
             process.kill()
             process.wait()
 
-    def wait(self) -> int:
-        """Block until the server ends by itself; its exit code."""
-        return self._process.wait() if self._process else 0
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Block until the server ends by itself; its exit code, or None where it still runs."""
+        try:
+            return self._process.wait(timeout_s) if self._process else 0
+        except subprocess.TimeoutExpired:
+            return None
+
+    def trouble(self) -> str:
+        """What the server's own health check says; '' where it is well."""
+        try:
+            monitor.ask(f"{self.monitor_url}/healthz", 5.0)
+        except OSError as error:
+            return monitor.said(error)
+        return ""
 
     def __enter__(self) -> BrokerServer:
         self.start()
@@ -121,12 +133,14 @@ class BrokerServer:
     def _spawn(self, binary: Path, lock: int) -> int:
         """Start the process; how long its log was before."""
         settings, parent = self.settings, os.getpid()
-        settings.config_file.write_text(render(settings, *self._ports), "ascii")
+        if not settings.written:
+            settings.config_file.write_text(render(settings, *self._ports), "ascii")
         prctl = death_signal() if self._die_with_parent else None
         with settings.log_file.open("ab") as log:
             start = log.tell()
             self._process = subprocess.Popen(
-                [binary, "-c", settings.config_file],
+                [binary, "-c", settings.config_file.resolve()],
+                cwd=settings.store_dir,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -154,8 +168,10 @@ class BrokerServer:
         )
 
     def _healthy(self) -> bool:
+        """Of one server in a cluster that only just starts, no more than its own part."""
+        part = "?js-server-only=true" if self.settings.num_servers > 1 else ""
         try:
-            monitor.ask(f"{self.monitor_url}/healthz", 2.0)
+            monitor.ask(f"{self.monitor_url}/healthz{part}", 2.0)
         except OSError:
             return False
         return True
@@ -202,6 +218,8 @@ def _lock(settings: ServerSettings) -> int:
 def _choose_ports(settings: ServerSettings) -> tuple[int, int]:
     """The fixed ports; else those of the last time, so that clients find us again; else free."""
     before = read_address(settings.store_dir) or {}
+    if settings.written:
+        return settings.port, settings.monitor_port
     port = settings.port or _free(settings.host, before.get("port"))
     monitor = settings.monitor_port or _free("127.0.0.1", before.get("monitor_port"))
     return port, monitor

@@ -21,7 +21,8 @@ from typing import Any
 import nats.errors
 
 from broker.client import DirectClient, Ear, Message, Outgoing
-from broker.errors import LinkDown
+from broker.credentials import Credentials
+from broker.errors import LinkDown, Refused
 from broker.wire import LARGE_BYTES, Wire
 
 PING_S = 10
@@ -36,7 +37,9 @@ _CONNECT_TRIES = 1
 class Session:
     """A connected client. After `ended` is set every call raises LinkDown."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Credentials | None = None) -> None:
+        self.user = identity.user if identity else None
+        self._identity = identity
         self.ended = asyncio.Event()
         self.max_payload_bytes = 0
         self.server_id = ""
@@ -51,10 +54,17 @@ class Session:
 
     @classmethod
     async def open(
-        cls, urls: Sequence[str], name: str, timeout_s: float, *, bulk: bool = False
+        cls,
+        urls: Sequence[str],
+        name: str,
+        timeout_s: float,
+        identity: Credentials | None = None,
+        *,
+        bulk: bool = False,
     ) -> Session:
-        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown."""
-        session = cls()
+        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown, Refused where the
+        broker does not know the identity."""
+        session = cls(identity)
         # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
         # swallow the cancellation of whoever awaits it.
         connecting = asyncio.ensure_future(session._connect(urls, name, bulk))
@@ -65,6 +75,8 @@ class Session:
             connecting.result()
         except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
             await session.close()
+            if session.is_refused(error):
+                raise Refused("the broker refuses these credentials") from error
             known = session.problem if isinstance(error, nats.errors.NoServersError) else ""
             raise LinkDown(known or _words(error)) from error
         except BaseException:
@@ -138,7 +150,20 @@ class Session:
             await end_task(task)
         await asyncio.gather(*self._sending, return_exceptions=True)
 
+    def is_refused(self, error: Exception) -> bool:
+        """Whether the broker answered, and does not let us in."""
+        return isinstance(error, nats.errors.AuthorizationError) or (
+            "authorization violation" in f"{error} {self.problem}".lower()
+        )
+
     async def _connect(self, urls: Sequence[str], name: str, bulk: bool) -> None:
+        options: dict[str, Any] = {}
+        if self._identity is not None and self.user is not None:
+            options["signature_cb"] = self._client.identify(self._identity.key)
+            options["inbox_prefix"] = self.user.inbox
+            if urls[0].partition(":")[0] in ("tls", "wss"):
+                options["tls"] = self._identity.tls()
+
         async def on_error(error: Exception) -> None:
             self._note(error)
 
@@ -158,6 +183,7 @@ class Session:
             max_outstanding_pings=MAX_PINGS,
             pending_size=PENDING_BYTES,
             flush_timeout=FLUSH_S,
+            **options,
         )
         self.max_payload_bytes = int(self._client.max_payload)
         self.server_id = str(getattr(self._client, "_server_info", {}).get("server_id", ""))

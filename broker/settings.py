@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from broker.configtext import quoted
 
 MAX_PAYLOAD_BYTES = (4 << 20) + (64 << 10)  # a chunk of a blob or an event, and its headers
 
@@ -15,6 +16,8 @@ class ServerSettings:
 
     store_dir: its streams, configuration, log and lock; node-local. port, monitor_port: 0 means the
     ports it had before, else free ones. start_s, stop_s: bounds of starting and stopping.
+    written: its configuration stands in store_dir already (`broker.deployment`), with paths
+    relative to that; `host` is then what others call it. num_servers: of its cluster.
     """
 
     store_dir: Path
@@ -26,6 +29,9 @@ class ServerSettings:
     ping_s: int = 20
     start_s: float = 30.0
     stop_s: float = 15.0
+    written: bool = False
+    scheme: str = "nats"
+    num_servers: int = 1
 
     @property
     def config_file(self) -> Path:
@@ -50,27 +56,16 @@ def render(settings: ServerSettings, port: int, monitor_port: int) -> str:
     a power cut; by default nats-server acknowledges up to two minutes before it syncs."""
     return f"""\
 server_name: atoll
-host: {_quoted(settings.host)}
+host: {quoted(settings.host)}
 port: {port}
-http: {_quoted(f"127.0.0.1:{monitor_port}")}
+http: {quoted(f"127.0.0.1:{monitor_port}")}
 max_payload: {settings.max_payload_bytes}
 max_pending: {16 * settings.max_payload_bytes}
 write_deadline: "{settings.write_deadline_s}s"
 ping_interval: "{settings.ping_s}s"
 ping_max: 2
 jetstream {{
-  store_dir: {_quoted(str(settings.store_dir.resolve()))}
+  store_dir: {quoted(str(settings.store_dir.resolve()))}
   sync_interval: always
 }}
 """
-
-
-def _quoted(text: str) -> str:
-    """A string of the configuration, in ASCII: every other byte of a path, whatever the locale, as
-    the escape that the server knows (it does not know JSON's)."""
-    plain = range(0x20, 0x7F)
-    parts = (
-        chr(byte) if byte in plain and byte not in b'"\\' else f"\\x{byte:02x}"
-        for byte in os.fsencode(text)
-    )
-    return f'"{"".join(parts)}"'

@@ -6,18 +6,19 @@ fields that promises rest on are compared every time a stream is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.api import ask, persist
 from broker.errors import NO_STREAM, ApiError, BrokerUnfit
 from broker.link import Link
+from broker.roles import stream
 from eventlog.errors import AtollError, LogUnavailable, RunUnknown
 from eventlog.log import NAME
 
 Config = dict[str, Any]
 _PREFIX = "ATOLL_"
-_BLOBS = "_BLOBS"
+_BLOBS, _MIRROR = "_BLOBS", "_MIRROR"
 _OPEN_S = 10.0
 
 # Without limits that discard, and with the shortest window of deduplication by message id, which
@@ -29,12 +30,18 @@ _COMMON: Config = {
     "max_msgs": -1,
     "max_bytes": -1,
     "max_age": 0,
-    "max_msgs_per_subject": -1,
     "max_msg_size": -1,
     "duplicate_window": 100_000_000,
     "allow_rollup_hdrs": False,
     "allow_direct": True,
     "sealed": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "allow_msg_counter": False,
+    "mirror": None,
+    "sources": None,
+    "republish": None,
+    "subject_transform": None,
 }
 
 
@@ -42,7 +49,7 @@ def log_stream(run: str) -> str:
     """The name of a run's stream of events. Raises ValueError where `run` is no name."""
     if not NAME.match(run):
         raise ValueError(f"{run!r} is no name of a run: lower-case letters, digits and dashes")
-    return f"{_PREFIX}{run.upper()}"
+    return stream(run)
 
 
 def blob_stream(run: str) -> str:
@@ -55,6 +62,8 @@ def log_config(run: str) -> Config:
     return _COMMON | {
         "name": log_stream(run),
         "subjects": [f"atoll.{run}.ev.>"],
+        "max_msgs_per_subject": -1,
+        "discard_new_per_subject": False,
         "deny_delete": True,
         "deny_purge": True,
         "allow_atomic": True,
@@ -62,22 +71,50 @@ def log_config(run: str) -> Config:
 
 
 def blob_config(run: str) -> Config:
-    """The configuration of the stream of blobs: released blobs are purged by subject."""
+    """The configuration of the stream of blobs: released blobs are purged by subject, and what
+    stands on a subject is replaced by nobody."""
     return _COMMON | {
         "name": blob_stream(run),
         "subjects": [f"atoll.{run}.blob.>"],
+        "max_msgs_per_subject": 1,
+        "discard_new_per_subject": True,
         "deny_delete": False,
         "deny_purge": False,
     }
 
 
-async def create_stream(link: Link, config: Config, num_replicas: int = 1) -> None:
-    """Make a stream; one that is there with the same configuration is left as it is.
+def mirror_stream(run: str) -> str:
+    """The name of the stream that holds a second copy of a run's events."""
+    return log_stream(run) + _MIRROR
+
+
+def mirror_config(run: str) -> Config:
+    """The configuration of a second copy: whatever the first holds, under its sequences and
+    times, and nothing else."""
+    return _COMMON | {
+        "name": mirror_stream(run),
+        "subjects": None,
+        "mirror": {"name": log_stream(run)},
+        "max_msgs_per_subject": -1,
+        "discard_new_per_subject": False,
+        "deny_delete": True,
+        "deny_purge": True,
+    }
+
+
+async def create_stream(
+    link: Link, config: Config, num_replicas: int = 1, tags: Sequence[str] = ()
+) -> None:
+    """Make a stream; one that is there with the same configuration is left as it is. `tags`: of
+    the servers of a cluster that may hold it.
 
     Raises BrokerUnfit where it is there with another one, LogUnavailable.
     """
     name = config["name"]
-    body = config | {"num_replicas": num_replicas}
+    body = {key: value for key, value in config.items() if value is not None}
+    body["num_replicas"] = num_replicas
+    if tags:
+        body["placement"] = {"tags": list(tags)}
     try:
         answer = await persist(
             lambda: _ask_once(link, f"STREAM.CREATE.{name}", body),
@@ -118,7 +155,7 @@ def check_config(actual: Mapping[str, Any], wanted: Config) -> None:
     """Raises BrokerUnfit naming the first field that has drifted."""
     for field, value in wanted.items():
         # The server leaves out what is false, nought or empty.
-        found = actual.get(field, type(value)())
+        found = actual.get(field, None if value is None else type(value)())
         if found != value:
             raise BrokerUnfit(
                 f"stream {wanted['name']} has {field} = {found!r} where the log needs {value!r}: "
@@ -142,7 +179,7 @@ async def run_names(link: Link) -> list[str]:
         if not streams or len(names) >= page["total"]:
             break
     found = (n.removeprefix(_PREFIX) for n in names if n.startswith(_PREFIX))
-    return sorted(name.lower() for name in found if not name.endswith(_BLOBS))
+    return sorted(name.lower() for name in found if not name.endswith((_BLOBS, _MIRROR)))
 
 
 class _Refused(AtollError):

@@ -7,6 +7,7 @@ AtollError                  a person reads its text as one line: what, to what, 
 │   ├── LogUnavailable      the broker does not answer; try again
 │   └── LogDamaged          R19: a gap, a rewritten or a vanished event
 ├── LockHeld                another process uses this file or folder; temporary
+├── ExtraMissing            what was asked for needs an optional package that is not installed
 ├── EventInvalid            a payload that is no event of ours (the fold voids it)
 └── BlobError
     ├── BlobMissing         no complete blob of that digest
@@ -58,6 +59,10 @@ class LogDamaged(LogError):
 
 class LockHeld(AtollError):
     """Another process holds what only one may use at a time."""
+
+
+class ExtraMissing(AtollError):
+    """What this needs is an optional part of the installation."""
 
 
 class EventInvalid(AtollError):

@@ -11,6 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from eventlog.keys import PUBLIC_KEY
+
 MAX_COUNT = 2**62  # every number of an event fits a signed 64-bit integer, with room for a sum
 MAX_REASON = 2000  # characters
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -21,6 +23,10 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON)]  # for a person (P6)
 Blocks = Annotated[tuple[Count, ...], Field(min_length=1, max_length=100_000)]
+Subject = Annotated[
+    str, Field(pattern=r"^(coordinator|operator|planner|(site|agent)\.[a-z0-9][a-z0-9-]{0,62})$")
+]
+PublicKey = Annotated[str, Field(pattern=PUBLIC_KEY)]
 Codec = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 OPERATOR, COORDINATOR, SITE, AGENT, PLANNER = (
@@ -82,8 +88,18 @@ class Lineage(Part):
     tokens: Count = 0
 
 
+class NamedKey(Part):
+    """A public key (Ed25519, as `eventlog.keys` writes it) that may sign for a subject."""
+
+    subject: Subject
+    key: PublicKey
+
+
 class RunCreated(Event):
-    """A run exists: its configuration, data and initial parameters are fixed from here on."""
+    """A run exists: its configuration, data and initial parameters are fixed from here on.
+
+    `keys`: who signs; where the operator's own is among them, this event is signed by it.
+    """
 
     type: ClassVar[str] = "run.created"
     by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
@@ -96,6 +112,17 @@ class RunCreated(Event):
     arithmetic: dict[str, Digest]  # digest per canonical operation, in the order they run
     arithmetic_digest: Digest  # of all of them
     lineage: Lineage | None = None
+    keys: Annotated[tuple[NamedKey, ...], Field(max_length=10_000)] = ()
+
+
+class KeysNamed(Event):
+    """From here on `keys` may sign for their subjects, and `dropped` may not any more."""
+
+    type: ClassVar[str] = "run.keys_named"
+    by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    keys: Annotated[tuple[NamedKey, ...], Field(max_length=10_000)] = ()
+    dropped: Annotated[tuple[NamedKey, ...], Field(max_length=10_000)] = ()
+    reason: Reason
 
 
 class RunPaused(Event):
@@ -128,7 +155,9 @@ class DrainRequested(Event):
 
 
 class RunFinished(Event):
-    """The run has ended; everything not merged is returned, later site events are void (R15)."""
+    """The run has ended; everything not merged is returned, later site events are void (R15).
+    `through`, `log_digest`: the anchor to publish (R18); signed, where a key is named.
+    """
 
     type: ClassVar[str] = "run.finished"
     by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
@@ -140,6 +169,8 @@ class RunFinished(Event):
     parameters_digest: Digest
     momentum_digest: Digest
     residual_digest: Digest
+    through: Count | None = None
+    log_digest: Digest | None = None
     reason: Reason
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from eventlog.blobs import is_digest
 from eventlog.chunked import META, ChunkedBlobs
-from eventlog.errors import AtollError, BlobDamaged, BlobUnavailable
+from eventlog.errors import BlobDamaged, BlobUnavailable, ExtraMissing
 from eventlog.pace import Pace
 from eventlog.s3_access import AccessMissing, access
 
@@ -25,10 +25,6 @@ SCHEME = "s3://"
 PATIENCE_S = 120.0  # how long one request is tried, with back-off
 SETTLE_S = 0.1
 MAX_PART_BYTES = 8 << 20  # of one object: a chunk, or the list of chunks of a blob of 256 GiB
-
-
-class ExtraMissing(AtollError):
-    """What this needs is an optional part of the installation."""
 
 
 class S3Blobs(ChunkedBlobs):

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 
 from eventlog.codec import Envelope, encode
 from eventlog.events import Event, Token
+from eventlog.keys import Key
 from eventlog.log import EventLog
+from eventlog.signatures import SIGNED, seal
 
 
 def new_id() -> str:
@@ -41,6 +43,7 @@ class Writer:
     chained: bool = False
     clock: Callable[[], float] = time.time
     make_id: Callable[[], str] = new_id
+    key: Key | None = None  # signs what has to be signed (`eventlog.signatures`)
     n: int = 0
     last: int = 0
     previous: str | None = None
@@ -69,7 +72,10 @@ class Writer:
                 incarnation=stamp.incarnation,
                 seen=stamp.seen,
             )
-            out.append(encode(event, envelope))
+            payload = encode(event, envelope)
+            if self.key is not None and type(event) in SIGNED:
+                payload = seal(payload, self.key)
+            out.append(payload)
             previous = name
         return out
 

@@ -15,6 +15,7 @@ import sqlite3
 from eventlog.chain import Record, extend, start
 from eventlog.codec import Entry, Envelope
 from eventlog.events import COORDINATOR, RoundCommitted, RunCreated, RunFinished
+from eventlog.signatures import Anchor
 
 _TABLES = """
 CREATE TABLE audit_violations (
@@ -25,6 +26,7 @@ CREATE TABLE audit_marks (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, decision INTEGER NOT NULL, digest BLOB NOT NULL
 );
 CREATE TABLE audit_anchor (through INTEGER NOT NULL);
+CREATE TABLE audit_signed (num INTEGER NOT NULL);
 CREATE TABLE audit_model (
     version INTEGER NOT NULL, tokens INTEGER NOT NULL, parameters TEXT, momentum TEXT, residual TEXT
 );
@@ -35,6 +37,7 @@ def create(db: sqlite3.Connection) -> None:
     """Make the empty tables."""
     run_statements(db, _TABLES)
     db.execute("INSERT INTO audit_anchor VALUES (0)")
+    db.execute("INSERT INTO audit_signed VALUES (0)")
     db.execute("INSERT INTO audit_model VALUES (0, 0, NULL, NULL, NULL)")
 
 
@@ -90,17 +93,42 @@ def seen(db: sqlite3.Connection, record: Record, envelope: Envelope) -> None:
     _anchor(db, sequence)
 
 
-def attested(db: sqlite3.Connection, sequence: int, event: RoundCommitted) -> None:
-    """R18: the digest that a commit carries must be the log's own."""
+def attested(db: sqlite3.Connection, sequence: int, event: RoundCommitted | RunFinished) -> None:
+    """R18: the digest that a commit, or the run's end, carries must be the log's own."""
+    if event.through is None:
+        return  # an end that was written before they had one
     row = db.execute("SELECT digest FROM audit_marks WHERE seq = ?", (event.through,)).fetchone()
     if event.through >= sequence or row is None or row[0].hex() != event.log_digest:
+        whose = f"round {event.round}" if isinstance(event, RoundCommitted) else "the run's end"
         found = row[0].hex()[:16] if row and event.through < sequence else "not known by then"
         what = (
-            f"round {event.round} says that the log through {event.through} has digest "
-            f"{event.log_digest[:16]}, it is {found}"
+            f"{whose} says that the log through {event.through} has digest "
+            f"{(event.log_digest or 'none')[:16]}, it is {found}"
         )
         return violation(db, "P3", "R18", sequence, what, "the log's own digest")
     _anchor(db, event.through)
+
+
+def held_against(db: sqlite3.Connection, run: str, anchor: Anchor) -> None:
+    """R18: what was published of this run must be what this log holds."""
+    expected = f"D({anchor.through}) = {anchor.log_digest[:16]}, as it was published"
+    if anchor.run != run:
+        what = f"the anchor is of run {anchor.run}, the log of run {run}"
+        return violation(db, "P3", "R18", 0, what, expected)
+    row = db.execute("SELECT digest FROM audit_marks WHERE seq = ?", (anchor.through,)).fetchone()
+    if row is None:
+        what = f"the log ends before {anchor.through}, which was published of it"
+        return violation(db, "P3", "R18", anchor.through, what, expected)
+    if row[0].hex() != anchor.log_digest:
+        what = f"the log through {anchor.through} has digest {row[0].hex()[:16]}: it was rewritten"
+        return violation(db, "P3", "R18", anchor.through, what, expected)
+    known = db.execute(
+        "SELECT 1 FROM named_keys WHERE subject = ? AND key = ?", (COORDINATOR, anchor.key)
+    )
+    if anchor.key and known.fetchone() is None:
+        what = f"the anchor is signed by {anchor.key}, which the log does not name"
+        return violation(db, "P3", "R18", anchor.through, what, "a key that the operator named")
+    _anchor(db, anchor.through)
 
 
 def founded(db: sqlite3.Connection, event: RunCreated) -> None:

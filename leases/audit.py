@@ -30,7 +30,8 @@ from eventlog.chain import Record
 from eventlog.codec import Entry
 from eventlog.errors import LogDamaged
 from eventlog.projector import Projection
-from leases import verdicts
+from eventlog.signatures import Anchor
+from leases import anchors, verdicts
 from leases.anchors import violation
 from leases.evaluators import evaluations
 from leases.findings import Departure, EpochCount, Findings, Refusal, Share, Violation, Void
@@ -126,6 +127,10 @@ class Audit:
         [(entry, voids)] = self._projection.apply([record])
         return entry, voids[0]
 
+    def hold_against(self, anchor: Anchor) -> None:
+        """R18: hold the log as far as it was fed against what somebody published of it."""
+        anchors.held_against(self._projection.db, self._projection.run, anchor)
+
     @property
     def position(self) -> int:
         """The last sequence that was fed."""
@@ -163,6 +168,7 @@ class Audit:
             manifest_digest=self.view.manifest_digest() if self.view.exists() else None,
             num_parameters=run.num_parameters or 0,
             log_digest=position.log_digest,
+            signatures=int(self._value("SELECT num FROM audit_signed")),
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )
 

@@ -109,6 +109,7 @@ class Findings:
     num_parameters: int
     log_digest: str
     model_digest: str | None
+    signatures: int = 0  # those that named keys had to give, each verified
 
     @property
     def ok(self) -> bool:

@@ -8,6 +8,7 @@ from eventlog.codec import Entry
 from eventlog.events import DeltaPublished, DeltaRefused
 from leases.books import Books, finite
 from leases.pages import BlockRow
+from leases.signing import unsigned
 from leases.states import TRAINED
 
 
@@ -16,7 +17,7 @@ def published(books: Books, entry: Entry) -> str:
     event = cast(DeltaPublished, entry.event)
     assert entry.envelope is not None
     life = books.writer
-    void = _delta_void(books, event, life.seq)
+    void = unsigned(books, entry) or _delta_void(books, event, life.seq)
     first = min((block.epoch, block.block) for block in event.blocks)
     num_blocks = books.index().num_blocks
     known = {(block.epoch, block.block) for block in event.blocks if block.block < num_blocks}

@@ -20,6 +20,7 @@ from eventlog.events import (
 from leases.blocks import weights
 from leases.books import Books, capped, finite
 from leases.progress import settings
+from leases.signing import unsigned
 
 DELTA_ORDER = "site, base_version, first_epoch, first_block, seq"
 
@@ -85,6 +86,8 @@ def closed(books: Books, entry: Entry) -> str:
 
 def committed(books: Books, entry: Entry) -> str:
     event = cast(RoundCommitted, entry.event)
+    if void := unsigned(books, entry):
+        return void
     version = books.run.version
     row = books.db.execute(
         "SELECT round, cut_seq, cut_id, tokens FROM rounds WHERE state = 'closed'"

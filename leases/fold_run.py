@@ -7,14 +7,18 @@ from typing import cast
 from eventlog.codec import Entry, content_digest, pack
 from eventlog.config import RunConfig
 from eventlog.events import (
+    OPERATOR,
     CoordinatorElected,
     CoordinatorTick,
+    KeysNamed,
     RunCreated,
     RunFinished,
     RunPaused,
     RunResumed,
     RunStopped,
 )
+from eventlog.signatures import fault
+from leases import signing
 from leases.books import Books
 from leases.progress import target_reached
 from leases.requests import REQUESTS, refusal
@@ -26,8 +30,12 @@ def created(books: Books, entry: Entry) -> str:
     event = cast(RunCreated, entry.event)
     assert entry.envelope is not None
     void = _unusable(event)
+    own = [one.key for one in event.keys if one.subject == OPERATOR]
+    if not void and own:
+        void = fault(entry.record.payload, own)
     if void:
         return void
+    signing.name(books.db, event.keys)
     books.db.execute(
         "UPDATE run SET created_seq = ?, config = ?, data = ?, arithmetic = ?, "
         "arithmetic_digest = ?, parameters_blob = ?, initial_digest = ?, num_parameters = ?, "
@@ -60,9 +68,18 @@ def asked(books: Books, entry: Entry) -> str:
     return ""
 
 
+def keys_named(books: Books, entry: Entry) -> str:
+    if void := signing.unsigned(books, entry):
+        return void
+    signing.change(books.db, cast(KeysNamed, entry.event))
+    return ""
+
+
 def finished(books: Books, entry: Entry) -> str:
     """R15: whatever is neither merged nor delivered goes back; nothing counts afterwards."""
     event = cast(RunFinished, entry.event)
+    if void := signing.unsigned(books, entry):
+        return void
     version, tokens = books.run.version, books.run.merged_tokens
     if (event.version, event.tokens) != (version, tokens):
         return f"names version {event.version}, {event.tokens} tokens; it is {version}, {tokens}"
@@ -135,6 +152,7 @@ def _unusable(event: RunCreated) -> str:
 
 RULES = {
     "run.created": created,
+    "run.keys_named": keys_named,
     "run.paused": asked,
     "run.resumed": asked,
     "run.stopped": asked,

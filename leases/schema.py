@@ -119,6 +119,10 @@ CREATE TABLE versions (
     tokens INTEGER NOT NULL, merged_tokens INTEGER NOT NULL, loss REAL, ticks INTEGER NOT NULL,
     snapshot_blob TEXT, snapshot_bytes INTEGER
 );
+CREATE TABLE named_keys (
+    subject TEXT NOT NULL, key TEXT NOT NULL, dropped INTEGER NOT NULL,
+    PRIMARY KEY (subject, key)
+) WITHOUT ROWID;
 CREATE TABLE released (blob TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE evaluations (
     seq INTEGER PRIMARY KEY, version INTEGER NOT NULL, source TEXT NOT NULL, loss REAL NOT NULL,

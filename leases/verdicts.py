@@ -1,5 +1,4 @@
-"""What the audit makes of each event: which decisions stand, which were overtaken, which break a
-promise; and who counts what (see `leases.audit` for the principle)."""
+"""What the audit makes of each event: which decisions stand, were overtaken, or break a promise."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ from eventlog.events import (
     RunCreated,
     RunFinished,
 )
-from leases import anchors, duties, merges, rulings, tally
+from eventlog.signatures import UNSIGNED
+from leases import anchors, duties, merges, rulings, signing, tally
 from leases.anchors import violation
 from leases.blocks import BlockIndex
 from leases.grounds import Finding
@@ -129,6 +129,8 @@ class Judge:
     def see(self, db: sqlite3.Connection, entry: Entry, void: str) -> None:
         """Count an event, and note what promise it breaks, if any."""
         anchors.mark(db, self.run, entry)
+        if not is_void(void):
+            signing.count(db, entry)
         if void:
             kind = entry.envelope.type if entry.envelope else "?"
             db.execute(
@@ -144,12 +146,9 @@ def _report(db: sqlite3.Connection, entry: Entry, void: str) -> None:
     """An event of a site, of the operator, or of those who place jobs."""
     record, envelope, event = entry.record, entry.envelope, entry.event
     kind = record.subject.partition(".")[0]
-    if (
-        envelope is None
-        or event is None
-        or kind not in event.by
-        or envelope.source != record.subject
-    ):
+    if envelope is None or event is None or kind not in event.by:
+        return
+    if envelope.source != record.subject:
         return
     if isinstance(event, DeltaPublished):
         index = _index(db)
@@ -212,6 +211,8 @@ def _decision(db: sqlite3.Connection, entry: Entry, void: str, found: Sequence[F
     if event.type in OVERTAKABLE and _overtaken(db, entry, void):
         return
     promise, rule, expected = BROKEN.get(event.type, _UNKNOWN)
+    if void.startswith(UNSIGNED):
+        promise, rule, expected = "P3", "R18", "the signature of a key that the operator named"
     if envelope.term != term and not claims:
         promise, rule, expected = "P1", "R5", f"decisions of term {term}"
     what, (site, block) = f"{event.type} is void: {void}", _concerns(event, void)
@@ -264,6 +265,7 @@ def _hold_against_promises(db: sqlite3.Connection, entry: Entry, void: str) -> N
         if index is not None:
             merges.epoch_closed(db, entry, index)
     elif isinstance(event, RunFinished) and not void:
+        anchors.attested(db, sequence, event)
         anchors.finished(db, sequence, event)
     elif isinstance(event, CoordinatorTick | CoordinatorElected):
         db.execute("UPDATE audit_pen SET folded = ?", (sequence,))  # stands alone in its append

@@ -157,6 +157,8 @@ def _figures(console: Console, found: Findings) -> None:
         console.print(f"Forked from version {found.lineage.version} of {found.lineage.run}.")
     if found.evaluations:
         console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}.")
+    if found.signatures:
+        console.print(f"Signatures of named keys: {found.signatures:,}, each verified.")
 
 
 def _evaluated(evaluations: list[Evaluated]) -> str:

@@ -4,46 +4,64 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from broker.connection import Connection, connect
+from broker.credentials import Credentials
 from broker.errors import BrokerUnreachable
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import read_address
 from eventlog.blobs import BlobStore
 from eventlog.codec import decode
+from eventlog.config import RunConfig
 from eventlog.events import RunCreated
 from eventlog.log import EventLog
 from eventlog.pace import Pace
 from eventlog.s3_blobs import S3Blobs
 from ops.home import Home
+from ops.output import Reach
 
 BROKER = "broker"  # as a configuration names the store beside the log
+DEFAULT_LEASE_S = 30.0
 DEFAULT_URL = "nats://127.0.0.1:4222"
 
 
-def broker_url(given: str | None, home: Home) -> str:
-    """The URL given; else that of the broker that runs on this home; else port 4222 here.
+def broker_url(given: str | None, home: Home, identity: Credentials | None = None) -> str:
+    """The URL given; else that of the credentials; else that of the broker that runs on this home;
+    else port 4222 here.
 
     `given` holds --broker or $ATOLL_BROKER. Nothing is asked: whether it answers, `connect` says.
     """
     if given:
         return given
+    if identity:
+        return identity.urls
     address = read_address(home.broker)
     if address and _alive(address.get("pid")):
         return str(address["url"])
     return DEFAULT_URL
 
 
-async def connected(broker: str | None, name: str) -> Connection:
-    """A connection under a name that the broker's monitor shows. Raises BrokerUnreachable."""
-    home = Home.find()
-    url = broker_url(broker, home)
+def identity(reach: Reach) -> Credentials | None:
+    """The credentials that were named, else those of ATOLL_HOME, else none. Raises
+    CredentialsInvalid."""
+    if reach.creds:
+        return Credentials.read(reach.creds)
+    kept = Home.find().credentials
+    return Credentials.read(kept) if kept.exists() else None
+
+
+async def connected(broker: Reach | str | None, name: str) -> Connection:
+    """A connection under a name that the broker's monitor shows. Raises BrokerUnreachable, Refused,
+    CredentialsInvalid."""
+    reach = broker if isinstance(broker, Reach) else Reach(broker)
+    home, known = Home.find(), identity(reach)
+    url = broker_url(reach.url, home, known)
     try:
-        return await connect(url, name=name)
+        return await connect(url, name=name, identity=known)
     except BrokerUnreachable as error:
-        if broker or url != DEFAULT_URL:
+        if reach.url or url != DEFAULT_URL:
             raise
         raise BrokerUnreachable(f"{error} (none runs on ATOLL_HOME, {home.root})") from error
 
@@ -68,7 +86,7 @@ async def usable(place: str) -> None:
 @asynccontextmanager
 async def opened(
     run: str,
-    broker: str | None,
+    broker: Reach | str | None,
     name: str = "operator",
     pace: Pace | None = None,
     *,
@@ -78,12 +96,13 @@ async def opened(
     caps the transfers of blobs; `moves_blobs`: whether there will be any, so that what they need is
     said to be missing at once.
 
-    Raises BrokerUrlInvalid, BrokerUnreachable, BrokerUnfit, RunUnknown, LogUnavailable, and where
-    blobs are moved ExtraMissing, AccessMissing.
+    Raises BrokerUrlInvalid, BrokerUnreachable, BrokerUnfit, Refused, CredentialsInvalid,
+    RunUnknown, LogUnavailable, and where blobs are moved ExtraMissing, AccessMissing.
     """
     async with await connected(broker, name) as connection:
         log = await JetStreamLog.open(connection, run)
-        place = await _place(log)
+        place, lease_s = await _recorded(log)
+        connection.retry_within(lease_s / 4)
         if moves_blobs:
             await usable(place)
         blobs = await blobs_of(connection, run, place, pace=pace)
@@ -94,13 +113,15 @@ async def opened(
             await blobs.close()
 
 
-async def _place(log: EventLog) -> str:
-    """Where the run's first event says that its blobs are."""
+async def _recorded(log: EventLog) -> tuple[str, float]:
+    """Where the run's first event says that its blobs are, and its lease in seconds."""
     for record in await log.read(0, limit=1):
         event = decode(record).event
         if isinstance(event, RunCreated):
-            return str(event.config.get("blobs", BROKER))
-    return BROKER
+            with suppress(ValueError):
+                config = RunConfig.recorded(event.config)
+                return config.blobs, config.lease_s
+    return BROKER, DEFAULT_LEASE_S
 
 
 def _alive(pid: object) -> bool:

@@ -9,6 +9,7 @@ from eventlog.codec import Entry
 from eventlog.errors import AtollError, Conflict, LockHeld, RunUnknown
 from eventlog.events import OPERATOR, DrainRequested, Event
 from eventlog.export import to_end
+from eventlog.keys import Key
 from eventlog.log import EventLog
 from eventlog.projector import Projection, run_projection
 from eventlog.writer import Stamp, Writer
@@ -67,12 +68,12 @@ async def entries(log: EventLog) -> AsyncIterator[tuple[Entry, str]]:
                 yield entry, void
 
 
-async def request(log: EventLog, event: Event) -> int:
+async def request(log: EventLog, event: Event, key: Key | None = None) -> int:
     """Append an operator's event, judged as it stands: its sequence. Raises RequestVoid where it
     would be void, and nothing is written then; where the run has changed in that moment, nothing
-    but the void event. Raises LogUnavailable."""
+    but the void event. `key`: the operator's. Raises LogUnavailable."""
     async with folded(log) as projection:
-        writer, view = Writer(log, OPERATOR), View(projection.db)
+        writer, view = Writer(log, OPERATOR, key=key), View(projection.db)
         for _ in range(_ATTEMPTS):
             if refusal := refused(view, event):
                 raise RequestVoid(f"run {log.run}: {refusal}; nothing was written")

@@ -12,7 +12,7 @@ from broker.jetstream_log import JetStreamLog
 from eventlog.blobs import BlobStore
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError, Conflict
-from eventlog.events import OPERATOR, RunCreated
+from eventlog.events import OPERATOR, NamedKey, RunCreated
 from eventlog.writer import Stamp, Writer
 from ops.configure import ConfigInvalid
 from ops.connect import blobs_of, usable
@@ -51,12 +51,16 @@ def checked(
 
 
 async def create(
-    connection: Connection, config: RunConfig, model: PreTrainedModel, corpus: Corpus
+    connection: Connection,
+    config: RunConfig,
+    model: PreTrainedModel,
+    corpus: Corpus,
+    keys: tuple[NamedKey, ...] = (),
 ) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
     Raises as `begin`."""
     return await begin(
-        connection, config, lambda blobs, folder: found(config, model, corpus, blobs, folder)
+        connection, config, lambda blobs, folder: found(config, model, corpus, blobs, folder), keys
     )
 
 
@@ -64,9 +68,10 @@ async def begin(
     connection: Connection,
     config: RunConfig,
     make: Callable[[BlobStore, Path], Awaitable[RunCreated]],
+    keys: tuple[NamedKey, ...] = (),
 ) -> RunCreated:
     """Make a run's stream and blob bucket, and append the event that `make` makes, which may store
-    blobs and use a folder for them.
+    blobs and use a folder for them. `keys` sign its history, and our own does, where we have one.
 
     A creation that was interrupted is completed by doing it again. Raises RunExists, and what
     `usable` raises, before anything is made.
@@ -81,8 +86,12 @@ async def begin(
             event = await make(blobs, Path(folder))
     finally:
         await blobs.close()
+    if connection.key is not None:
+        ours = NamedKey(subject=OPERATOR, key=connection.key.public)
+        keys = tuple(dict.fromkeys((ours, *keys)))
+    event = event.model_copy(update={"keys": keys})
     try:
-        await Writer(log, OPERATOR).append([event], Stamp())
+        await Writer(log, OPERATOR, key=connection.key).append([event], Stamp())
     except Conflict as error:
         raise RunExists(f"run {config.name} was created by somebody else just now") from error
     await log.close()

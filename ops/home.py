@@ -10,6 +10,8 @@
     logs/                         what background processes said
     peers/NAME/                   environments of programs that benchmarks compare with
     broker/                       store of a broker started here, and how to reach it
+    atoll.creds                   credentials for a broker elsewhere, mode 0600: the one thing here
+                                  that cannot be made again
 
 Databases use WAL, which network filesystems do not carry: the home must be node-local.
 """
@@ -114,6 +116,11 @@ class Home:
     def broker(self) -> Path:
         """The store of the broker started here; not made by asking."""
         return self.root / "broker"
+
+    @property
+    def credentials(self) -> Path:
+        """Who this machine is to a broker that asks; not made by asking."""
+        return self.root / "atoll.creds"
 
     def _fit(self) -> None:
         found = filesystem(self.root)

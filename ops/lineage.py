@@ -12,11 +12,12 @@ from eventlog.export import read_export, read_header, to_end
 from eventlog.projector import Projection
 from leases.forks import unlike
 from leases.table import LeaseTable
+from ops.output import Reach
 
 _BATCH = 1000
 
 
-async def verify(lineage: Lineage, parent: Path | str, broker: str | None) -> str:
+async def verify(lineage: Lineage, parent: Path | str, broker: Reach) -> str:
     """Why the parent's log, a file or a run on the broker, is not what the lineage says; '' where
     it is. Raises LogDamaged where the file is damaged before that, and as `ops.connect.opened`."""
     if isinstance(parent, Path):

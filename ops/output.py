@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -32,14 +33,37 @@ def _broker_url(_: click.Context, __: click.Parameter, value: str | None) -> str
     return value
 
 
-broker_option: Option = click.option(
-    "--broker",
-    envvar="ATOLL_BROKER",
-    metavar="URL",
-    callback=_broker_url,
-    help="Where the broker is, nats://HOST:PORT; by default $ATOLL_BROKER, else the one running "
-    "here, else port 4222 here.",
-)
+class Reach(NamedTuple):
+    """How a command reaches its broker: what --broker and --creds say, or their variables."""
+
+    url: str | None = None
+    creds: Path | None = None
+
+
+def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--broker and --creds, as the one argument `broker` of the command."""
+
+    @click.option(
+        "--broker",
+        envvar="ATOLL_BROKER",
+        metavar="URL",
+        callback=_broker_url,
+        help="Where the broker is, nats://HOST:PORT; by default $ATOLL_BROKER, else what the "
+        "credentials say, else the one running here, else port 4222 here.",
+    )
+    @click.option(
+        "--creds",
+        envvar="ATOLL_CREDS",
+        metavar="FILE",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Credentials that the broker's operator issued; by default $ATOLL_CREDS, else "
+        "atoll.creds in ATOLL_HOME, where there is one.",
+    )
+    @functools.wraps(command)
+    def reaching(*args: Any, broker: str | None, creds: Path | None, **others: Any) -> Any:
+        return command(*args, broker=Reach(broker, creds), **others)
+
+    return reaching
 
 
 def run_name(_: click.Context, __: click.Parameter, value: str) -> str:

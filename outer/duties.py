@@ -91,7 +91,16 @@ class Duties:
         if ready and shop.digests is not None:
             digests = (shop.digests.parameters, shop.digests.momentum, shop.digests.residual)
         unnamed = self._orphans.ticks()
-        return Facts(self.verdicts, self.merged, tuple(self.saved), digests, self.bad, unnamed)
+        place = self.projection.position
+        return Facts(
+            self.verdicts,
+            self.merged,
+            tuple(self.saved),
+            digests,
+            self.bad,
+            unnamed,
+            (place.sequence, place.log_digest),
+        )
 
     def start(self) -> None:
         """Start whatever the folded state needs and is not under way."""

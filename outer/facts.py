@@ -39,6 +39,7 @@ class Facts:
     digests: tuple[str, str, str] | None = None
     refusable: Collection[int] | None = None  # of the verdicts, those that refuse, where known
     unnamed: Mapping[str, int] = field(default_factory=dict)
+    folded: tuple[int, str] | None = None  # through which sequence, and the log's digest there
 
     def bad(self) -> Collection[int]:
         """Deltas whose verdict refuses them."""

@@ -99,6 +99,8 @@ def finishing(view: View, facts: Facts) -> list[Event]:
             parameters_digest=facts.digests[0],
             momentum_digest=facts.digests[1],
             residual_digest=facts.digests[2],
+            through=facts.folded[0] if facts.folded else None,
+            log_digest=facts.folded[1] if facts.folded else None,
             reason=shortened(why),
         )
     ]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops import exits
-from ops.output import broker_option, file_or_run, json_option, print_json
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json
 
 if TYPE_CHECKING:
+    from eventlog.signatures import Anchor
     from leases.findings import Findings
     from leases.life import Life
     from ops.compared import Compared
@@ -51,6 +52,11 @@ class _Block(click.ParamType):
     help="The result of `atoll baseline`: say how far the newest evaluation is from it.",
 )
 @click.option("--block", type=_Block(), help="Show the life of block B of epoch E: 0:17.")
+@click.option(
+    "--anchor",
+    metavar="FILE|RUN:SEQUENCE:DIGEST",
+    help="What was published of the run: the log must be the one it says.",
+)
 @broker_option
 @json_option
 def audit(
@@ -60,7 +66,8 @@ def audit(
     parent: str | None,
     baseline: Path | None,
     block: tuple[int, int] | None,
-    broker: str | None,
+    anchor: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Replay a log and verify what the run promises.
@@ -71,16 +78,17 @@ def audit(
     is damaged, naming the first wrong sequence; else 2 where the run has no such --block.
 
     A file proves that nothing in it was damaged, and through which event a later one attests it.
-    Whoever noted a log digest elsewhere can compare it with the one printed by --json.
+    Against forgery it proves what an --anchor covers (`atoll log anchor`), and, where the run names
+    keys, what they signed.
     """
     from leases.life import Life
 
-    found = file_or_run(target)
+    found, published = file_or_run(target), _anchor(anchor)
     life = Life(*block) if block else None
     if isinstance(found, Path):
-        findings, went = _of_file(found, life, deep)
+        findings, went = _of_file(found, life, deep, published)
     else:
-        findings, went = asyncio.run(_of_run(found, broker, life, deep))
+        findings, went = asyncio.run(_of_run(found, broker, life, deep, published))
     unlike = None if parent is None else _unlike(findings, parent, broker)
     compared = None if baseline is None else _compared(findings, baseline)
     ok = findings.ok and (went is None or went.ok) and not unlike
@@ -107,7 +115,16 @@ def audit(
         raise click.exceptions.Exit(exits.VIOLATION)
 
 
-def _unlike(findings: Findings, parent: str, broker: str | None) -> str:
+def _anchor(text: str | None) -> Anchor | None:
+    """Raises AnchorInvalid."""
+    from eventlog.signatures import Anchor
+
+    if text is None:
+        return None
+    return Anchor.parse(Path(text).read_text() if Path(text).is_file() else text)
+
+
+def _unlike(findings: Findings, parent: str, broker: Reach) -> str:
     """Why the parent's log does not bear a lineage out; '' where it does."""
     from ops.lineage import verify
 
@@ -122,23 +139,29 @@ def _compared(findings: Findings, baseline: Path) -> Compared | None:
     return compare(load(baseline), findings)
 
 
-def _of_file(path: Path, life: Life | None, deep: bool) -> Outcome:
+def _of_file(path: Path, life: Life | None, deep: bool, anchor: Anchor | None) -> Outcome:
     from ops.auditing import audited_file, bar, deep_file
 
     with bar("auditing") as progress, audited_file(path, life, progress) as audit:
+        if anchor is not None:
+            audit.hold_against(anchor)
         findings = audit.result()
         if not deep:
             return findings, None
         return findings, asyncio.run(deep_file(audit, path, progress))
 
 
-async def _of_run(run: str, broker: str | None, life: Life | None, deep: bool) -> Outcome:
+async def _of_run(
+    run: str, broker: Reach, life: Life | None, deep: bool, anchor: Anchor | None
+) -> Outcome:
     from ops import auditing
     from ops.connect import opened
 
     async with opened(run, broker, moves_blobs=deep) as (log, blobs, _):
         with auditing.bar("auditing") as progress, auditing.opened_audit(run, life) as audit:
             await auditing.feed_run(audit, log, progress)
+            if anchor is not None:
+                audit.hold_against(anchor)
             went = await auditing.deep_run(audit, log, blobs, progress) if deep else None
             return audit.result(), went
 

@@ -24,6 +24,7 @@ BENCHES: dict[str, str] = {
     "data": "ops.bench.data",
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
+    "hostile": "ops.bench.hostile",
     "inner": "ops.bench.inner",
     "loader": "ops.bench.loader",
     "overhead": "ops.bench.overhead",
@@ -74,6 +75,7 @@ def bench(
     data      what a build makes of the tokenizer's own rate, and the memory it takes
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
+    hostile   what a site with valid credentials can do to the others
     inner     tokens per second through a site, beside a bare PyTorch loop
     loader    how fast batches are prepared, beside what the smallest preset trains
     overhead  what share of the wall time an exchange costs at H inner steps a round

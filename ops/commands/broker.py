@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ops import exits
+from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
+
+if TYPE_CHECKING:
+    from broker.server import BrokerServer
+    from broker.settings import ServerSettings
+
+_LOOK_S = 10.0  # between two looks at the server's health
+_GUARD_S = 0.5  # and at who floods it
 
 
 @click.group()
 def broker() -> None:
     """Run the broker that keeps logs and blobs.
 
-    Any NATS server with JetStream that syncs every write will do; this one is set up so.
+    `serve` alone starts one for this machine and whoever may reach it, without keys. For the open
+    internet `config` writes one with TLS, keys and permissions, `add-site` lets a site in, and
+    `serve --dir` runs it.
     """
+
+
+for command in COMMANDS:
+    broker.add_command(command)
 
 
 @broker.command()
@@ -25,7 +42,8 @@ def broker() -> None:
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where it keeps everything, node-local; by default below ATOLL_HOME.",
+    help="Where it keeps everything, node-local; by default below ATOLL_HOME. What `broker config` "
+    "wrote there is served as configured.",
 )
 @click.option(
     "--host",
@@ -45,28 +63,61 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
     """Serve until Ctrl-C or SIGTERM, then stop well.
 
     Every acknowledged event is on disk. Commands that run with the same ATOLL_HOME find the broker
-    by themselves; others are given its URL.
+    by themselves; others are given its URL, or credentials. Says when its health changes.
     """
-    from broker.errors import BrokerUnfit
+    from broker.deployment import node_settings
     from broker.server import BrokerServer
     from broker.settings import ServerSettings
     from ops.home import Home
+    from ops.notify import notify
 
-    settings = ServerSettings(folder or Home.find().broker, host=host, port=port)
+    place = folder or Home.find().broker
+    settings = node_settings(place) or ServerSettings(place, host=host, port=port)
+    if settings.written and (port or host != "127.0.0.1"):
+        raise click.UsageError(
+            f"{place} is configured: its host and port are changed with `atoll broker config`"
+        )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with BrokerServer(settings, die_with_parent=True) as server:
-        if as_json:
-            print_json({"url": server.url, "pid": server.pid, "dir": str(settings.store_dir)})
-        else:
-            click.echo(server.url)
-            say(f"the broker keeps its data in {settings.store_dir}; Ctrl-C stops it")
-            if host == "0.0.0.0":
-                outside = server.url.replace(host, "HOST")
-                say(f"from elsewhere it is {outside}, HOST a name or address of this machine")
+        _announce(server, settings, as_json)
+        notify("READY=1")
         try:
-            code = server.wait()
+            _watch(server)
         except KeyboardInterrupt:
             server.stop()
             say(f"stopped; all it holds is in {settings.store_dir}, to be served again")
             raise click.exceptions.Exit(exits.INTERRUPTED) from None
-        raise BrokerUnfit(f"nats-server ended by itself with {code}; see {settings.log_file}")
+
+
+def _announce(server: BrokerServer, settings: ServerSettings, as_json: bool) -> None:
+    if as_json:
+        print_json({"url": server.url, "pid": server.pid, "dir": str(settings.store_dir)})
+        return
+    say(f"the broker keeps its data in {settings.store_dir}; Ctrl-C stops it")
+    if settings.host == "0.0.0.0":
+        outside = server.url.replace(settings.host, "HOST")
+        say(f"from elsewhere it is {outside}, HOST a name or address of this machine")
+    click.echo(server.url)  # last: whoever reads it may stop us at once
+
+
+def _watch(server: BrokerServer) -> None:
+    """Wait for the server's end, which is an error. Say when its health changes; where it has
+    users, suspend who floods it."""
+    from broker.errors import BrokerUnfit
+    from broker.guard import Watch
+
+    guard = Watch(server) if server.settings.written else None
+    trouble, looked = "", time.monotonic()
+    while (code := server.wait(_GUARD_S if guard else _LOOK_S)) is None:
+        now = time.monotonic()
+        if guard is not None:
+            with contextlib.suppress(OSError):  # a server that is too busy is asked again
+                for text in guard.look(now):
+                    say(text)
+        if now - looked < _LOOK_S and guard:
+            continue
+        looked, found = now, server.trouble()
+        if found != trouble:
+            say(f"the broker is not well: {found}" if found else "the broker is well again")
+            trouble = found
+    raise BrokerUnfit(f"nats-server ended by itself with {code}; see {server.settings.log_file}")

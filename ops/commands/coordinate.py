@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import broker_option, run_name, say
+from ops.output import Reach, broker_option, run_name, say
 from ops.rates import max_rate_option, pace_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @max_rate_option
 @broker_option
 def coordinate(
-    run: str, config: Path | None, metrics: str | None, max_rate: float | None, broker: str | None
+    run: str, config: Path | None, metrics: str | None, max_rate: float | None, broker: Reach
 ) -> int:
     """Coordinate RUN, or stand by until its coordinator is gone.
 
@@ -51,10 +51,11 @@ def coordinate(
     return asyncio.run(_coordinate(run, settings.load(config, metrics), max_rate, broker))
 
 
-async def _coordinate(
-    run: str, settings: Settings, max_rate: float | None, broker: str | None
-) -> int:
+async def _coordinate(run: str, settings: Settings, max_rate: float | None, broker: Reach) -> int:
+    from functools import partial
+
     from eventlog.progress import SpokenBlobs
+    from eventlog.writer import Writer
     from ops.alarm.watchman import Watchman
     from ops.connect import opened
     from ops.home import Home
@@ -75,6 +76,7 @@ async def _coordinate(
                 f"{socket.gethostname()}-{os.getpid()}",
                 breaks=lambda: connection.num_breaks,
                 say=say,
+                pen=partial(Writer, key=connection.key),
             )
             watchman = Watchman(
                 settings,

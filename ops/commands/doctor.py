@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ops import exits
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
 
 
 def _name(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -25,7 +25,7 @@ def _name(context: click.Context, parameter: click.Parameter, value: str | None)
 )
 @broker_option
 @json_option
-def doctor(run: str | None, bundle: Path | None, broker: str | None, as_json: bool) -> None:
+def doctor(run: str | None, bundle: Path | None, broker: Reach, as_json: bool) -> None:
     """Say what is wrong with this machine and its way to the broker, and what to do.
 
     With RUN, also the rate down, the broker's clock, and how long an exchange of that run takes

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name
+from ops.output import Reach, broker_option, json_option, print_json, run_name
 
 
 @click.command("eval")
@@ -44,7 +44,7 @@ def eval_(
     max_tokens: int | None,
     prompt: str | None,
     record: bool,
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Measure held-out loss, perplexity and bits per byte of a version.
@@ -78,7 +78,7 @@ async def _evaluate(
     max_tokens: int | None,
     prompt: str | None,
     record: bool,
-    broker: str | None,
+    broker: Reach,
 ) -> dict[str, Any]:
     from eventlog.events import EvaluationCompleted
     from leases.view import View
@@ -88,7 +88,7 @@ async def _evaluate(
     from sitehub.corpus import unigram
     from sitehub.evaluate import evaluate, sample
 
-    async with opened(run, broker, moves_blobs=True) as (log, blobs, _):
+    async with opened(run, broker, moves_blobs=True) as (log, blobs, connection):
         async with folded(log) as projection:
             number, model = await rebuilt(View(projection.db), blobs, corpus, version)
         found = evaluate(model, corpus, max_tokens)
@@ -111,5 +111,5 @@ async def _evaluate(
                 perplexity=found.perplexity,
                 bits_per_byte=found.bits_per_byte,
             )
-            await request(log, event)
+            await request(log, event, connection.key)
     return result

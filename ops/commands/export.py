@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
 
 
 @click.command()
@@ -30,7 +30,7 @@ def export(
     target: Path,
     version: int | None,
     data: Path | None,
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Write a version as a Hugging Face directory.
@@ -58,7 +58,7 @@ def export(
 
 
 async def _export(
-    run: str, target: Path, version: int | None, corpus: Any, broker: str | None
+    run: str, target: Path, version: int | None, corpus: Any, broker: Reach
 ) -> dict[str, Any]:
     from leases.view import View
     from ops.auditing import bar, feed_run, opened_audit

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops import exits
-from ops.output import broker_option, file_or_run, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json, run_name, say
+from ops.proving import COMMANDS as PROVING
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -26,6 +26,10 @@ def log() -> None:
     A FILE is an exported log. It needs no broker and no run: whatever is in it can be shown,
     verified and audited anywhere.
     """
+
+
+for command in PROVING:
+    log.add_command(command)
 
 
 @log.command()
@@ -47,7 +51,7 @@ def show(
     after: int,
     types: tuple[str, ...],
     sources: tuple[str, ...],
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Print the events of a run, or of an exported log, one a line.
@@ -79,7 +83,7 @@ def _nearest(types: Iterable[str]) -> str:
     return f"; did you mean --type {' --type '.join(meant)}?" if meant else ""
 
 
-async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
+async def _show_run(run: str, broker: Reach, printer: _Printer) -> None:
     from eventlog.export import to_end
     from ops.connect import opened
 
@@ -102,7 +106,7 @@ async def _show_run(run: str, broker: str | None, printer: _Printer) -> None:
 )
 @broker_option
 @json_option
-def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+def tail(run: str, lines: int, broker: Reach, as_json: bool) -> None:
     """Print the events of a run as they come, until Ctrl-C.
 
     An outage of the broker is survived: it goes on where it was.
@@ -110,7 +114,7 @@ def tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
     asyncio.run(_tail(run, lines, broker, as_json))
 
 
-async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None:
+async def _tail(run: str, lines: int, broker: Reach, as_json: bool) -> None:
     from ops.connect import opened
 
     async with opened(run, broker) as (log, _, _):
@@ -129,17 +133,35 @@ async def _tail(run: str, lines: int, broker: str | None, as_json: bool) -> None
     help="The file to write; by default below ATOLL_HOME.",
 )
 @click.option("--blobs", is_flag=True, help="With parameters, deltas, updates and snapshots.")
+@click.option("--bundle", is_flag=True, help="One archive for a reviewer, with how to verify it.")
+@click.option("--data", metavar="DIR", help="With --bundle: training data, whose manifest goes in.")
 @broker_option
 @json_option
-def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_json: bool) -> None:
+def export(
+    run: str,
+    output: Path | None,
+    blobs: bool,
+    bundle: bool,
+    data: str | None,
+    broker: Reach,
+    as_json: bool,
+) -> None:
     """Write a run's log to one file, each event chained by digest.
 
-    With --blobs the file can be audited down to every version's parameters.
+    With --blobs the file can be audited down to every version's parameters. With --bundle it is
+    put into an archive (.tar) together with anchor, manifest, versions of the code and of all it
+    stands on, and one command that verifies it.
     """
     from ops.home import Home
 
-    target = output or Home.find().export(run)
-    summary = asyncio.run(_export(run, target, blobs, broker))
+    if data and not bundle:
+        raise click.UsageError("--data goes with --bundle")
+    kept = Home.find().export(run)
+    target = output or (kept.with_suffix(".tar") if bundle else kept)
+    if bundle:
+        summary = asyncio.run(_bundle(run, target, blobs, data, broker))
+    else:
+        summary = asyncio.run(_export(run, target, blobs, broker))
     if as_json:
         print_json(
             {
@@ -158,48 +180,27 @@ def export(run: str, output: Path | None, blobs: bool, broker: str | None, as_js
         click.echo(target)
 
 
-async def _export(run: str, target: Path, with_blobs: bool, broker: str | None) -> ExportSummary:
+async def _bundle(
+    run: str, target: Path, with_blobs: bool, data: str | None, broker: Reach
+) -> ExportSummary:
+    from tempfile import TemporaryDirectory
+
+    from ops.bundle import write_bundle
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".bundle-", dir=target.parent) as folder:
+        log_file = Path(folder) / "log.atoll"
+        summary = await _export(run, log_file, with_blobs, broker)
+        write_bundle(log_file, target, Path(data) if data else None)
+    return summary
+
+
+async def _export(run: str, target: Path, with_blobs: bool, broker: Reach) -> ExportSummary:
     from ops.connect import opened
     from ops.logfile import export
 
     async with opened(run, broker, moves_blobs=with_blobs) as (log, blobs, _):
         return await export(log, blobs if with_blobs else None, target)
-
-
-@log.command()
-@click.argument("file", type=_FILE)
-@json_option
-def verify(file: Path, as_json: bool) -> None:
-    """Check every byte of an exported log against its digests.
-
-    Exit code 1 where anything is not what was exported, naming the first wrong sequence. What the
-    events mean is checked by `atoll audit`.
-    """
-    from ops.logfile import verify
-
-    found = verify(file)
-    problem = found.problem
-    if as_json:
-        print_json(
-            {
-                "file": str(file),
-                "run": found.run,
-                "ok": problem is None,
-                "last_sequence": found.last_sequence,
-                "log_digest": found.log_digest,
-                "blobs": found.num_blobs,
-                "problem": problem and {"sequence": problem.sequence, "what": problem.what},
-            }
-        )
-    elif problem:
-        click.echo(f"{file}: {problem}")
-    else:
-        click.echo(
-            f"{file}: run {found.run}, {found.last_sequence:,} events, {found.num_blobs} blobs, "
-            f"whole; log digest {found.log_digest}"
-        )
-    if problem:
-        raise click.exceptions.Exit(exits.VIOLATION)
 
 
 @log.command("import")

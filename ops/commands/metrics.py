@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, file_or_run, say
+from ops.output import Reach, broker_option, file_or_run, say
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -33,13 +33,14 @@ def metrics(
     tensorboard: Path | None,
     wandb: Path | None,
     follow: bool,
-    broker: str | None,
+    broker: Reach,
 ) -> None:
     """Write a run's numbers to files that other tools read.
 
     `train/loss`, `train/tokens`, `train/tokens_per_second`, `val/loss`, `val/perplexity`,
-    `val/bits_per_byte`, and more under `outer/`, `lease/` and `site/`, by version of the model. They
-    are made from the log, from its beginning on, so the command can be given again at any time.
+    `val/bits_per_byte`, and more under `outer/`, `lease/` and `site/`, by version of the model.
+    They are made from the log, from its beginning on, so the command can be given again at any
+    time.
     """
     found = file_or_run(target)
     if not (jsonl or tensorboard or wandb):
@@ -52,7 +53,7 @@ def metrics(
 
 
 async def _write(
-    target: Path | str, places: Sequence[Path | None], follow: bool, broker: str | None
+    target: Path | str, places: Sequence[Path | None], follow: bool, broker: Reach
 ) -> tuple[int, int]:
     from eventlog.export import read_export, read_header
     from ops.watch.play import batches

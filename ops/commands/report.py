@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, file_or_run, json_option, print_json, say
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
 
 
 @click.command()
@@ -22,7 +22,7 @@ from ops.output import broker_option, file_or_run, json_option, print_json, say
 )
 @broker_option
 @json_option
-def report(target: str, output: Path | None, broker: str | None, as_json: bool) -> None:
+def report(target: str, output: Path | None, broker: Reach, as_json: bool) -> None:
     """Tell a run as one page with pictures, which needs no network.
 
     What it learned over tokens and time, who was there and why they left, what became of leases,
@@ -57,7 +57,7 @@ def write(facts: dict[str, Any], output: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-async def _facts(target: Path | str, broker: str | None) -> dict[str, Any]:
+async def _facts(target: Path | str, broker: Reach) -> dict[str, Any]:
     from ops.auditing import bar
     from ops.report import made
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
+from ops.runkeys import COMMANDS as PROVING
 from ops.runs.create import create
 from ops.runs.fork import fork
-from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from leases.view import View
@@ -24,14 +25,14 @@ def run() -> None:
     """
 
 
-run.add_command(create)
-run.add_command(fork)
+for command in (create, fork, *PROVING):
+    run.add_command(command)
 
 
 @run.command("list")
 @broker_option
 @json_option
-def list_(broker: str | None, as_json: bool) -> None:
+def list_(broker: Reach, as_json: bool) -> None:
     """List the runs on the broker, one a line."""
     for row in asyncio.run(_list(broker)):
         if as_json:
@@ -43,7 +44,7 @@ def list_(broker: str | None, as_json: bool) -> None:
             )
 
 
-async def _list(broker: str | None) -> list[dict[str, Any]]:
+async def _list(broker: Reach) -> list[dict[str, Any]]:
     from broker.jetstream_log import JetStreamLog, list_runs
     from eventlog.errors import RunUnknown
     from leases.view import View
@@ -68,7 +69,7 @@ async def _list(broker: str | None) -> list[dict[str, Any]]:
 @click.argument("name", metavar="RUN", callback=run_name)
 @broker_option
 @json_option
-def show(name: str, broker: str | None, as_json: bool) -> None:
+def show(name: str, broker: Reach, as_json: bool) -> None:
     """Show how a run stands, and what it was created with."""
     summary, config = asyncio.run(_show(name, broker))
     if as_json:
@@ -100,7 +101,7 @@ def _effort(goodput: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _show(name: str, broker: Reach) -> tuple[dict[str, Any], dict[str, Any]]:
     from leases.goodput import Goodput
     from leases.view import View
     from ops.connect import opened
@@ -125,7 +126,7 @@ async def _show(name: str, broker: str | None) -> tuple[dict[str, Any], dict[str
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def stop(name: str, reason: str, broker: str | None) -> None:
+def stop(name: str, reason: str, broker: Reach) -> None:
     """End a run well, before its target.
 
     Started blocks are finished and merged, then the sites leave and the run has finished. It cannot
@@ -146,7 +147,7 @@ def stop(name: str, reason: str, broker: str | None) -> None:
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def pause(name: str, reason: str, broker: str | None) -> None:
+def pause(name: str, reason: str, broker: Reach) -> None:
     """Let a run rest: no new blocks and no new rounds.
 
     Started blocks are finished and delivered, and the open round is merged if it has a delta. Sites
@@ -167,7 +168,7 @@ def pause(name: str, reason: str, broker: str | None) -> None:
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def resume(name: str, reason: str, broker: str | None) -> None:
+def resume(name: str, reason: str, broker: Reach) -> None:
     """Go on with a paused run."""
     from eventlog.events import RunResumed
 
@@ -175,12 +176,12 @@ def resume(name: str, reason: str, broker: str | None) -> None:
     say(f"resumed at sequence {sequence}; see it go on: atoll watch {name}")
 
 
-async def _request(name: str, broker: str | None, event: Any) -> int:
+async def _request(name: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(name, broker) as (log, _, _):
-        return await request(log, event)
+    async with opened(name, broker) as (log, _, connection):
+        return await request(log, event, connection.key)
 
 
 def _summary(view: View) -> dict[str, Any]:

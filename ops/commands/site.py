@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, run_name, say
+from ops.output import Reach, broker_option, run_name, say
 from ops.rates import max_rate_option, pace_of
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -95,7 +95,7 @@ def run_(
     walltime: str | None,
     successor: bool,
     max_rate: float | None,
-    broker: str | None,
+    broker: Reach,
 ) -> int:
     """Train for RUN as the site NAME.
 
@@ -142,8 +142,10 @@ class Slot:
     max_rate: float | None
 
 
-async def _run(run: str, slot: Slot, broker: str | None) -> int:
+async def _run(run: str, slot: Slot, broker: Reach) -> int:
+
     from eventlog.progress import SpokenBlobs
+    from eventlog.writer import Writer
     from ops.connect import opened
     from ops.home import Home
     from ops.signals import on_request
@@ -159,7 +161,11 @@ async def _run(run: str, slot: Slot, broker: str | None) -> int:
     if slot.checkpoints is not None:
         saving = Saving(slot.checkpoints[0] or home / "checkpoints", slot.checkpoints[1])
     walltime_s, pace = slot.walltime_s, pace_of(slot.max_rate)
-    async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (log, blobs, _):
+    async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (
+        log,
+        blobs,
+        connection,
+    ):
         hub = Hub(
             log,
             SpokenBlobs(blobs, tell),
@@ -173,6 +179,7 @@ async def _run(run: str, slot: Slot, broker: str | None) -> int:
             saving=saving,
             say=tell,
             trainers=partial(Handover, ranks=slot.ranks),
+            pen=partial(Writer, key=connection.key),
         )
         on_request(hub.ask_to_leave)
         return await hub.run()
@@ -188,7 +195,7 @@ async def _run(run: str, slot: Slot, broker: str | None) -> int:
     help="For the log, and for whoever reads it.",
 )
 @broker_option
-def drain(run: str, name: str, reason: str, broker: str | None) -> None:
+def drain(run: str, name: str, reason: str, broker: Reach) -> None:
     """Ask the site NAME to leave RUN well.
 
     It ends its block, delivers what is trained and departs; its process ends with exit code 0.
@@ -202,12 +209,12 @@ def drain(run: str, name: str, reason: str, broker: str | None) -> None:
     say(f"asked for at sequence {sequence}; watch it leave: atoll watch {run}")
 
 
-async def _request(run: str, broker: str | None, event: Any) -> int:
+async def _request(run: str, broker: Reach, event: Any) -> int:
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(run, broker) as (log, _, _):
-        return await request(log, event)
+    async with opened(run, broker) as (log, _, connection):
+        return await request(log, event, connection.key)
 
 
 def seconds(text: str, option: str = "--walltime") -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import broker_option, file_or_run, json_option, print_json, say
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @broker_option
 @json_option
 def watch(
-    target: str, once: bool, replay: bool, speed: float | None, broker: str | None, as_json: bool
+    target: str, once: bool, replay: bool, speed: float | None, broker: Reach, as_json: bool
 ) -> None:
     """Watch a run: its sites, blocks and events, and what it waits for and until when.
 
@@ -60,7 +60,7 @@ def watch(
         asyncio.run(_live(found, broker, (speed or 1.0) if replay else None, terminal))
 
 
-async def _once(target: Path | str, broker: str | None, as_json: bool) -> None:
+async def _once(target: Path | str, broker: Reach, as_json: bool) -> None:
     """Print one picture, also of a damaged file up to the damage."""
     from ops.watch.advice import Advisor
     from ops.watch.live import LiveView
@@ -80,9 +80,7 @@ async def _once(target: Path | str, broker: str | None, as_json: bool) -> None:
                 console.print(view.frame(now_s))
 
 
-async def _live(
-    target: Path | str, broker: str | None, speed: float | None, terminal: bool
-) -> None:
+async def _live(target: Path | str, broker: Reach, speed: float | None, terminal: bool) -> None:
     """Show or tell what happens. speed: of a replay; None for what is there and what comes."""
     from ops.watch import play
     from ops.watch.advice import Advisor
@@ -151,7 +149,7 @@ def _console() -> Console:
 
 @asynccontextmanager
 async def _opened(
-    target: Path | str, broker: str | None
+    target: Path | str, broker: Reach
 ) -> AsyncIterator[tuple[str, EventLog | None, LinkWatch | None]]:
     """The run's name, its log on the broker and how that answers; None instead for a file."""
     if isinstance(target, Path):

@@ -20,11 +20,12 @@ from eventlog.blobs import BlobStore
 from eventlog.errors import AtollError, BlobError
 from eventlog.log import EventLog
 from leases.view import View
-from ops.connect import broker_url, connected, opened
+from ops.connect import broker_url, connected, identity, opened
 from ops.doctor.findings import Finding
 from ops.folded import folded
 from ops.home import Home
 from ops.numbers import size
+from ops.output import Reach
 from outer.waiting import span
 
 MAX_OFFSET_S = 2.0
@@ -33,11 +34,11 @@ CERTIFICATE_S = 30 * 86400.0
 CODEC_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "4-bit": 0.5, "top-k": 4 / 140}  # a parameter
 
 
-async def look(broker: str | None, run: str | None) -> AsyncIterator[Finding]:
+async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
     """Everything about the link, and about a run where one is named. What cannot be had is a
     finding, not an error."""
     try:
-        url = broker_url(broker, Home.find())
+        url = broker_url(broker.url, Home.find(), identity(broker))
         for finding in tls(url):
             yield finding
         async with _reached(broker, run) as (connection, log, blobs):
@@ -61,7 +62,7 @@ async def look(broker: str | None, run: str | None) -> AsyncIterator[Finding]:
 
 @asynccontextmanager
 async def _reached(
-    broker: str | None, run: str | None
+    broker: Reach, run: str | None
 ) -> AsyncIterator[tuple[Connection, EventLog | None, BlobStore | None]]:
     if run is None:
         async with await connected(broker, "doctor") as connection:

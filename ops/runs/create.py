@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, say
+from ops.output import Reach, broker_option, json_option, print_json, say
 from ops.rates import bytes_per_s
 
 _SEQUENCE_TOKENS = 1024  # of a plan without data, unless the model takes fewer
@@ -27,6 +27,11 @@ def _rate(_: Any, __: Any, text: str) -> float:
     multiple=True,
     metavar="KEY=VALUE",
     help="Replace a value, such as inner.steps=50; may be given again.",
+)
+@click.option(
+    "--keys",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Who signs their history: a file of public keys, as `atoll broker keys` prints it.",
 )
 @click.option(
     "--check",
@@ -57,12 +62,13 @@ def create(
     config: Path,
     data: str | None,
     overrides: tuple[str, ...],
+    keys: Path | None,
     check: bool,
     sites: int,
     device: str,
     tokens_per_s: float | None,
     link: float,
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Create a run from the TOML file CONFIG.
@@ -81,9 +87,11 @@ def create(
         return
     from ops.founding import checked
     from ops.home import Home
+    from ops.keyfile import read_keys
 
+    named = read_keys(keys) if keys else ()
     settings, model, corpus = checked(settings, config, data)
-    event = asyncio.run(_create(broker, settings, model, corpus))
+    event = asyncio.run(_create(broker, settings, model, corpus, named))
     Home.find().note_data(settings.name, corpus.directory)
     shape = event.data
     if as_json:
@@ -104,12 +112,12 @@ def create(
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
 
 
-async def _create(broker: str | None, settings: Any, model: Any, corpus: Any) -> Any:
+async def _create(broker: Reach, settings: Any, model: Any, corpus: Any, named: Any) -> Any:
     from ops import founding
     from ops.connect import connected
 
     async with await connected(broker, "operator") as connection:
-        return await founding.create(connection, settings, model, corpus)
+        return await founding.create(connection, settings, model, corpus, named)
 
 
 def _check(settings: Any, data: str | None, assumed: Any, as_json: bool) -> None:

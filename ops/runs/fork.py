@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say
 
 MAX_NAME = 63
 
@@ -39,7 +39,7 @@ def fork(
     version: int | None,
     name: str | None,
     overrides: tuple[str, ...],
-    broker: str | None,
+    broker: Reach,
     as_json: bool,
 ) -> None:
     """Create a run that goes on from a version of RUN, with other settings.
@@ -74,7 +74,7 @@ def fork(
 
 
 async def _fork(
-    run: str, version: int | None, name: str | None, overrides: tuple[str, ...], broker: str | None
+    run: str, version: int | None, name: str | None, overrides: tuple[str, ...], broker: Reach
 ) -> Any:
     from leases.view import View
     from ops import forking

@@ -31,7 +31,7 @@ class TestJetStreamBlobs(BlobContract):
     @pytest.fixture
     def damage(self, connection: Connection, run_name: str) -> Damage:
         async def flip(digest: str) -> None:
-            stream, subject = blob_stream(run_name), f"atoll.{run_name}.blob.{digest}.0"
+            stream, subject = blob_stream(run_name), f"atoll.{run_name}.blob.{digest}.0.any"
             stored = await get_message(connection.control, stream, {"last_by_subj": subject})
             assert stored is not None
             body = bytearray(stored.data)

@@ -35,6 +35,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "arithmetic_digest": D1,
         "lineage": {"run": "old", "version": 3, "parameters_digest": D2},
     },
+    "run.keys_named": {
+        "keys": ({"subject": "site.alpha", "key": "U" + 55 * "A"},),
+        "dropped": ({"subject": "operator", "key": "U" + 55 * "B"},),
+        **WHY,
+    },
     "run.paused": WHY,
     "run.resumed": WHY,
     "run.stopped": WHY,
@@ -153,7 +158,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 WRITERS = {
-    OPERATOR: "run.created run.paused run.resumed run.stopped run.drain_requested"
+    OPERATOR: "run.created run.keys_named run.paused run.resumed run.stopped run.drain_requested"
     " evaluation.completed",
     COORDINATOR: "run.paused run.finished coordinator.elected coordinator.tick site.admitted"
     " site.refused round.opened lease.granted lease.reclaimed lease.stolen delta.refused"

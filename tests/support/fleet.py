@@ -61,6 +61,7 @@ class Fleet:
     routes: dict[str, str] = field(default_factory=dict)  # by process: another way to the broker
     networks: dict[str, str] = field(default_factory=dict)  # by process: its network namespace
     variables: dict[str, str] = field(default_factory=dict)  # of every process, beside our own
+    own: dict[str, dict[str, str]] = field(default_factory=dict)  # by process: variables of its own
 
     # -- commands that end ------------------------------------------------------------------------
 
@@ -103,6 +104,7 @@ class Fleet:
         assert self.processes.get(name) is None, f"{name} runs already"
         log, env = self.log_of(name), self.environment()
         env["ATOLL_BROKER"] = self.routes.get(name, self.url)
+        env |= self.own.get(name, {})
         if name in self.networks:
             self.processes[name] = self.forks.start(arguments, env, log, log, self.networks[name])
             return

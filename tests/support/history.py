@@ -17,6 +17,7 @@ from eventlog.events import (
     SiteJoined,
     Token,
 )
+from eventlog.keys import Key
 from eventlog.memory_log import MemoryLog
 from eventlog.projector import Projection
 from eventlog.writer import Stamp, Writer
@@ -102,6 +103,7 @@ class History:
         self.projection = Projection(":memory:", [LeaseTable()], RUN)
         self.view = View(self.projection.db)
         self.sites: dict[str, Token] = {}
+        self.keys: dict[str, Key] = {}  # by subject: who signs
         self.why: dict[int, str] = {}
         self.last: Token = (0, "")
         assert self.operator(created(self.config, num_sequences)) == ""
@@ -111,6 +113,7 @@ class History:
     def append(self, subject: str, events: Sequence[Event], stamp: Stamp) -> list[str]:
         """What the fold says of each event of one atomic append, by the subject's own pen."""
         pen = Writer(self.log, subject, chained=subject == COORDINATOR, clock=lambda: 0.0)
+        pen.key = self.keys.get(subject)
         pen.set(*self.view.pen(subject))
         finish(pen.append(events, stamp))
         return self.fold()

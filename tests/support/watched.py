@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from broker.connection import connect
+from broker.credentials import Credentials
 from broker.jetstream_log import JetStreamLog
 from eventlog.codec import Entry
 from eventlog.events import COORDINATOR, Cut, Event, LeaseStolen, RoundClosed, RoundCommitted
@@ -32,10 +33,12 @@ class History:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def watched(cls, url: str, run: str) -> AsyncIterator[History]:
+    async def watched(
+        cls, url: str, run: str, identity: Credentials | None = None
+    ) -> AsyncIterator[History]:
         """A history that follows the run until the end of the context, through outages."""
         history = cls(run)
-        async with await connect(url, name="watcher") as connection:
+        async with await connect(url, name="watcher", identity=identity) as connection:
             log = await JetStreamLog.open(connection, run)
             task = asyncio.create_task(history._follow(log))
             try:

@@ -1,0 +1,138 @@
+"""Three real servers: what was acknowledged is there once, whoever is killed; and one comes back
+from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.api import ask
+from broker.connection import Connection
+from broker.errors import ApiError, LinkDown
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
+from broker.streams import log_stream
+from tests.support.secured import Cluster, clustered
+
+RUN = "three"
+MAX_GAP_S = 10.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with clustered(tmp_path / "cluster") as made:
+        yield made
+
+
+async def leader(connection: Connection) -> str:
+    """The server that leads the stream of events."""
+    info = await ask(connection.control, f"STREAM.INFO.{log_stream(RUN)}")
+    return str(info["cluster"].get("leader", ""))
+
+
+class Load:
+    """Appends one after another, for ever; remembers what was acknowledged, and when."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self.log, self.stored = log, dict[int, bytes]()
+        self.gap_s, self._last = 0.0, time.monotonic()
+        self._end = False
+
+    async def run(self) -> None:
+        sequence = number = 0
+        while not self._end:
+            number += 1
+            body = b"event %d" % number
+            sequence = await self.log.append("coordinator", [body], sequence)
+            self.stored[sequence] = body
+            now = time.monotonic()
+            self.gap_s, self._last = max(self.gap_s, now - self._last), now
+
+    async def grow(self, num: int) -> None:
+        """Until so many more are acknowledged."""
+        wanted = len(self.stored) + num
+        async with asyncio.timeout(60):
+            while len(self.stored) < wanted:
+                await asyncio.sleep(0.02)
+
+    async def stop(self, task: asyncio.Task[None]) -> None:
+        self._end = True
+        await task
+
+
+async def began(cluster: Cluster) -> tuple[Connection, JetStreamLog, JetStreamLog]:
+    operator = await cluster.connect("operator")
+    log = await JetStreamLog.create(operator, RUN)
+    writer = await cluster.connect("coordinator")
+    return operator, log, await JetStreamLog.open(writer, RUN)
+
+
+async def check(load: Load, log: JetStreamLog) -> None:
+    """Everything acknowledged is there, where it was said to be, once."""
+    records = await log.read(0, limit=1_000_000)
+    bodies = [record.payload for record in records]
+    assert len(bodies) == len(set(bodies)), "an event is there twice"
+    assert load.stored.items() <= {one.sequence: one.payload for one in records}.items()
+
+
+async def test_a_leader_killed_under_load_loses_and_doubles_nothing(cluster: Cluster) -> None:
+    operator, log, written = await began(cluster)
+    load = Load(written)
+    task = asyncio.create_task(load.run())
+    await load.grow(50)
+    cluster.servers[await leader(operator)].kill()
+    await load.grow(50)
+    await load.stop(task)
+    assert load.gap_s < MAX_GAP_S
+    await check(load, log)
+    await operator.close()
+
+
+@pytest.mark.soak
+async def test_each_in_turn_is_killed_and_one_is_rebuilt_from_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    operator, log, written = await began(cluster)
+    blobs = await JetStreamBlobs.create(operator, RUN)
+    (tmp_path / "blob").write_bytes(b"snapshot" * 2_000_000)
+    ref = await blobs.put(tmp_path / "blob")
+    load = Load(written)
+    task = asyncio.create_task(load.run())
+    await load.grow(50)
+    first = await leader(operator)
+    cluster.servers[first].kill()
+    await load.grow(100)
+    cluster.rebuild(first)
+    await caught_up(operator)
+    for name in cluster.servers:
+        if name != first:  # the rebuilt one is needed for every majority now
+            cluster.servers[name].kill()
+            await load.grow(50)
+            cluster.servers[name].start()
+            await caught_up(operator)
+    await load.stop(task)
+    await check(load, log)
+    await blobs.get(ref.digest, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "blob").read_bytes()
+    assert load.gap_s < 3 * MAX_GAP_S
+    await operator.close()
+
+
+async def caught_up(connection: Connection) -> None:
+    """Both other servers hold what the leaders do, of both streams."""
+    async with asyncio.timeout(120):
+        for name in (log_stream(RUN), f"{log_stream(RUN)}_BLOBS"):
+            while True:
+                try:
+                    info = await ask(connection.control, f"STREAM.INFO.{name}")
+                except (ApiError, LinkDown):
+                    await asyncio.sleep(0.5)
+                    continue
+                replicas = info.get("cluster", {}).get("replicas", [])
+                if len(replicas) == 2 and all(one.get("current") for one in replicas):
+                    break
+                await asyncio.sleep(0.2)
