@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.output import broker_option, json_option, print_json, run_name, say
 from ops.runs.create import create
 from ops.runs.fork import fork
-from ops.output import broker_option, json_option, print_json, run_name, say
 
 if TYPE_CHECKING:
     from leases.view import View
