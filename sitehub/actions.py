@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eventlog.events import DeltaPublished, Event, SiteJoined
+from eventlog.events import DeltaPublished, EvaluationCompleted, Event, SiteJoined
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,9 @@ def news(event: Event) -> str:
     """What a person who reads the job's output wants to know of an event that it has appended."""
     if isinstance(event, SiteJoined):
         return "asks to be admitted"
+    if isinstance(event, EvaluationCompleted):
+        measured = f"loss {event.loss:.4f}, perplexity {event.perplexity:.4g} on held-out text"
+        return f"evaluated version {event.version}: {measured}"
     if not isinstance(event, DeltaPublished):
         return ""
     num, tokens = len(event.blocks), sum(block.tokens for block in event.blocks)

@@ -40,7 +40,7 @@ def next_command(hub: HubState, held: list[Block], now: float) -> list[Action]:
         return tell(hub, delivery.cut(hub, held, trainer.version))
     if (behind or trainer.beside) and not hub.overlaps:
         return []  # see `exchange`
-    if not trainer.beside and not behind and (asked := evaluating.due(hub)):
+    if not trainer.beside and not behind and (asked := evaluating.due(hub, now)):
         return tell(hub, asked)
     return _train(hub, held)
 

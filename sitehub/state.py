@@ -121,6 +121,7 @@ class HubState:
     phases: dict[str, float] = field(default_factory=dict)  # seconds, for the next VersionApplied
     stall_s: float = 0.0  # likewise
     evaluated: int = 0  # the newest version that was, or need not be, evaluated here
+    evaluate_s: float = 0.0  # that the last evaluation took
     saving: Saving | None = None  # checkpoints; None: the site makes none
     resume: Resume | None = None  # what a trainer that has just begun takes up
     delivered_at: float | None = None  # when a delta was announced that is not decided yet

@@ -39,8 +39,7 @@ def metrics(
 
     `train/loss`, `train/tokens`, `train/tokens_per_second`, `val/loss`, `val/perplexity`,
     `val/bits_per_byte`, and more under `outer/`, `lease/` and `site/`, by version of the model.
-    They are made from the log, from its beginning on, so the command can be given again at any
-    time.
+    They are made from the log, from its beginning on: the command can be given again at any time.
     """
     found = file_or_run(target)
     if not (jsonl or tensorboard or wandb):

@@ -53,16 +53,9 @@ def test_tensorboard_reads_the_same_points(log: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     target = tmp_path / "tb"
-    arguments = [
-        "metrics",
-        str(log),
-        "--tensorboard",
-        str(target),
-        "--jsonl",
-        str(tmp_path / "points"),
-    ]
+    places = ["--tensorboard", str(target), "--jsonl", str(tmp_path / "points")]
     for _ in range(2):
-        assert run(arguments) == 0
+        assert run(["metrics", str(log), *places]) == 0
     events = EventAccumulator(str(target), {"scalars": 0})
     events.Reload()
     expected: dict[str, list[tuple[object, object]]] = {}

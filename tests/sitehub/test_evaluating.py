@@ -14,14 +14,12 @@ from tests.support.scenario import Scenario
 FOUND = {"num_tokens": 64, "loss": 2.0, "perplexity": 7.39, "bits_per_byte": 1.1, "seconds": 3.0}
 
 
-def at_version(version: int = 1, *, others: bool = False, **changes: Any) -> Desk:
+def at_version(version: int = 1, *, walltime_s: float | None = None, **changes: Any) -> Desk:
     """A hub that lived through a round, and whose trainer now holds what it made; it has two blocks
     of the next one."""
     rule = {"every_rounds": 1, "max_tokens": 64, "most_s": 40.0, **changes}
     desk = Desk(Scenario({"epochs": 9}, evaluation=rule, limits={"compile_s": 20.0}))
     desk.come_in()
-    if others:
-        desk.run.arrive("b")
     assert desk.run.open(a=1) == "" and desk.run.grant("a", 0) == ""
     desk.turn()
     desk.trained(1)
@@ -36,6 +34,7 @@ def at_version(version: int = 1, *, others: bool = False, **changes: Any) -> Des
     desk.run.commit()
     assert desk.run.open(a=2) == "" and desk.run.grant("a", 1, 2) == ""
     desk.turn()
+    desk.hub.walltime_end = None if walltime_s is None else desk.now + walltime_s
     desk.hold(version)
     desk.turn()
     return desk
@@ -66,6 +65,14 @@ def test_who_leaves_lets_its_turn_pass() -> None:
     desk.logic.ask_to_leave("drained", "it is asked to", 0)
     desk.turn()
     assert "evaluate" not in [one["do"] for one in desk.told]
+
+
+def test_p7_a_job_that_ends_before_an_evaluation_would_lets_its_turn_pass() -> None:
+    desk = at_version(walltime_s=1000.0)
+    assert desk.told[-1]["do"] == "evaluate"
+    near = at_version(walltime_s=30.0)  # a margin of 16 s, and 16 s for who has not measured yet
+    assert "evaluate" not in [one["do"] for one in near.told]
+    assert near.told[-1]["do"] == "train", "there is time for a block of 5 s"
 
 
 def test_r10_an_evaluation_has_a_bound_of_its_own_at_the_hub() -> None:
