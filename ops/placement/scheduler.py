@@ -1,4 +1,4 @@
-"""`Scheduler`: all that an agent asks of a batch system, in seven questions.
+"""`Scheduler`: all that an agent asks of a batch system, in eight questions.
 
 An answer is a value or a `Trouble`; nothing raises for what a scheduler says. A trouble that is
 `silent` means that no answer came: what was asked may still happen.
@@ -21,11 +21,13 @@ from ops.placement.slurm.troubles import Trouble
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a centre has: nodes by partition and state, its partitions, its reservations."""
+    """What a centre has: nodes by partition and state, its partitions, its reservations.
+    hides_jobs: a user does not see other users' jobs."""
 
     nodes: tuple[Nodes, ...]
     partitions: tuple[Partition, ...]
     reservations: tuple[Reserved, ...]
+    hides_jobs: bool = False
 
 
 class Scheduler(Protocol):
@@ -58,4 +60,8 @@ class Scheduler(Protocol):
     async def told(self, job_ids: Sequence[str], since_s: int) -> dict[str, list[Told]] | Trouble:
         """What is known of jobs that are in the queue no more, by id; an id that was used again
         brings several. Nobody is left out: an id that nobody knows has none."""
+        ...
+
+    async def search(self, name: str, since_s: int) -> list[Told] | Trouble:
+        """Jobs of this user by name, those that have ended since among them."""
         ...

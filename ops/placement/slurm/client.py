@@ -12,8 +12,13 @@ from ops.placement.scheduler import Machine
 from ops.placement.shapes import Shape
 from ops.placement.slurm import commands
 from ops.placement.slurm.commands import Said, Shell
-from ops.placement.slurm.ends import Told, read_accounts, read_job
-from ops.placement.slurm.nodes import read_nodes, read_partitions, read_reservations
+from ops.placement.slurm.ends import Told, read_accounts, read_job, told_of
+from ops.placement.slurm.nodes import (
+    read_hides_jobs,
+    read_nodes,
+    read_partitions,
+    read_reservations,
+)
 from ops.placement.slurm.probes import Estimate, complaint, read_probe, read_submit
 from ops.placement.slurm.queues import Queued, read_queue
 from ops.placement.slurm.troubles import Kind, Trouble, trouble
@@ -32,6 +37,7 @@ class Slurm:
     shell: Shell
     calls: int = 0
     _has_accounts: bool = True  # until sacct says that there are none
+    _hides_jobs: bool | None = None  # not asked yet
 
     async def probe(self, script: Path) -> Estimate | Trouble:
         said = await self._run(commands.probe(script))
@@ -65,7 +71,11 @@ class Slurm:
         reservations = await self._asked(commands.reservations(), read_reservations)
         if isinstance(reservations, Trouble):
             return reservations
-        return Machine(tuple(nodes), tuple(partitions), tuple(reservations))
+        if self._hides_jobs is None:
+            said = await self._asked(commands.configuration(), read_hides_jobs)
+            self._hides_jobs = None if isinstance(said, Trouble) else said
+        hides = bool(self._hides_jobs)
+        return Machine(tuple(nodes), tuple(partitions), tuple(reservations), hides)
 
     async def told(self, job_ids: Sequence[str], since_s: int) -> dict[str, list[Told]] | Trouble:
         known: dict[str, list[Told]] = {}
@@ -77,21 +87,30 @@ class Slurm:
                 return trouble(complaint(said.err, said.out))
             known[job_id] = read_job(said.out)
         if missing := [job_id for job_id, found in known.items() if not found]:
-            for one in await self._accounted(missing, since_s):
-                known[one.job_id].append(one)
+            for one in await self._accounted(commands.accounts(missing, since_s)):
+                known.setdefault(one.job_id, []).append(one)
         return known
 
-    async def _accounted(self, job_ids: Sequence[str], since_s: int) -> list[Told]:
+    async def search(self, name: str, since_s: int) -> list[Told] | Trouble:
+        queued = await self._asked(commands.search(name), read_queue)
+        if isinstance(queued, Trouble):
+            return queued
+        found = [told_of(one) for one in queued]
+        if not found:
+            found = await self._accounted(commands.search_accounts(name, since_s))
+        return [one for one in found if one.name == name]
+
+    async def _accounted(self, command: list[str]) -> list[Told]:
         """What sacct knows; nothing where there is no accounting, or it does not answer now."""
         if not self._has_accounts:
             return []
-        said = await self._run(commands.accounts(job_ids, since_s))
+        said = await self._run(command)
         text = said.text if isinstance(said, Trouble) else said.err
         if _NO_ACCOUNTING.search(text):
             self._has_accounts = False
         if isinstance(said, Trouble) or said.code:
             return []
-        return [one for one in read_accounts(said.out) if one.job_id in job_ids]
+        return read_accounts(said.out)
 
     async def _asked(self, command: list[str], read: Callable[[str], T | None]) -> T | Trouble:
         said = await self._run(command)

@@ -131,6 +131,10 @@ def reservations() -> list[str]:
     return ["scontrol", "show", "reservation", "-o"]
 
 
+def configuration() -> list[str]:
+    return ["scontrol", "show", "config"]
+
+
 def job(job_id: str) -> list[str]:
     return ["scontrol", "show", "job", "-o", job_id]
 
@@ -139,6 +143,17 @@ def accounts(job_ids: Sequence[str], since_s: int) -> list[str]:
     """With -S always: the default window begins at midnight. -D: every life of a reused id."""
     ids = ",".join(job_ids)
     return ["sacct", "-n", "-P", "-X", "-D", "-S", as_utc(since_s), "-j", ids, "-o", SACCT_FIELDS]
+
+
+def search(name: str) -> list[str]:
+    """Jobs of that name in all states: ended ones stay for MinJobAge, 300 s by default."""
+    return ["squeue", "-t", "all", "-n", name, "-o", MARK + SQUEUE_FORMAT]
+
+
+def search_accounts(name: str, since_s: int) -> list[str]:
+    """The same of the accounting, where there is one."""
+    since = as_utc(since_s)
+    return ["sacct", "-n", "-P", "-X", "-S", since, "--name", name, "-o", SACCT_FIELDS]
 
 
 def _with_us() -> Callable[[], None] | None:

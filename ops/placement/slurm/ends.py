@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ops.placement.slurm.nodes import records, value
-from ops.placement.slurm.queues import Phase, phase_of
+from ops.placement.slurm.queues import Phase, Queued, phase_of
 from ops.placement.slurm.values import count, duration_s, instant
 
 Outcome = Literal["completed", "walltime", "cancelled", "failed", "unknown"]
@@ -94,6 +94,23 @@ def read_accounts(out: str) -> list[Told]:
                 )
             )
     return found
+
+
+def told_of(one: Queued) -> Told:
+    """A line of squeue as what is told of a job; it knows no exit code."""
+    return Told(
+        one.job_id,
+        one.name,
+        one.state,
+        one.phase,
+        one.reason,
+        one.nodes,
+        one.limit_s,
+        one.submitted_s,
+        one.start_s,
+        one.end_s,
+        None,
+    )
 
 
 def exit_code(text: str) -> int | None:

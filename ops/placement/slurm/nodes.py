@@ -133,6 +133,12 @@ def read_reservations(out: str) -> list[Reserved]:
     return found
 
 
+def read_hides_jobs(out: str) -> bool:
+    """Whether `scontrol show config` says that jobs of others are nobody's business."""
+    found = re.search(r"^PrivateData\s*=\s*(\S+)", out, re.MULTILINE)
+    return bool(found) and bool({"jobs", "all"} & set(found[1].lower().split(",")))
+
+
 def records(out: str, first: str) -> list[dict[str, str]]:
     """The `Key=Value` records of a `scontrol -o` (one line each), or of one without -o (indented
     lines that follow each other); values may hold blanks. Only records that begin with `first`."""
