@@ -136,8 +136,8 @@ def ending(job: Job, told: Sequence[Told], now: int) -> JobEnded | None:
 
 @dataclass(slots=True)
 class Doubt:
-    """An intent whose answer never came. `since`: epoch of the last moment in which its sbatch may
-    have been at work, or the controller's silence ended; `looks`: good looks since that lacked it."""
+    """An intent whose answer never came. since: epoch of the last moment in which its sbatch may
+    have been at work, or the controller was silent; looks: good ones since then, without it."""
 
     since: float
     looks: int = 0

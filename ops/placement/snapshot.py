@@ -1,4 +1,5 @@
-"""A look at a queue as an event, without anybody's name, and as what estimates are made from.
+"""Answers as events: a probe's, and a look at a queue, which estimates are made from, without
+anybody's name.
 
 Whole nodes are what it counts in. Nodes of the partition that are busy with jobs of other
 partitions are one job more, whose end is not known.
@@ -9,10 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from eventlog.events import MAX_QUEUED, KeptNodes, QueuedJob, QueueObserved
+from eventlog.events import (
+    MAX_QUEUED,
+    JobShape,
+    KeptNodes,
+    PlacementProbed,
+    QueuedJob,
+    QueueObserved,
+)
 from ops.placement.scheduler import Machine
 from ops.placement.shapes import PendingJob, QueueSnapshot, Reservation, RunningJob
+from ops.placement.slurm.probes import Estimate
 from ops.placement.slurm.queues import Phase, Queued
+from ops.placement.slurm.troubles import Kind, Trouble
 
 _FAR_S = 30 * 86_400  # the end of a job that has no time limit, as far as plans reach
 
@@ -45,6 +55,20 @@ def observed(
         pending=tuple(_queued(one, ours, one.submitted_s) for one in pending[:MAX_QUEUED]),
         reservations=tuple(_kept(partition, machine)),
     )
+
+
+def probed(shape: JobShape, said: Estimate | Trouble, now: int) -> PlacementProbed:
+    """What a probe was told: an unknown start stays unknown."""
+    fields: dict[str, object] = {"shape": shape, "asked_epoch_s": now}
+    if isinstance(said, Trouble):
+        outcome = "refused" if said.kind is Kind.PERMANENT else "unknown"
+        fields |= {"outcome": outcome, "message": said.text, "trouble": str(said.kind)}
+    elif said.start_s is None:
+        fields |= {"outcome": "unknown", "message": "the start is not known"}
+    else:
+        nodes = f"on {said.nodes}" if said.nodes else ""
+        fields |= {"outcome": "estimated", "start_epoch_s": said.start_s, "message": nodes}
+    return PlacementProbed.model_validate(fields)
 
 
 def snapshot(said: dict[str, Any]) -> QueueSnapshot:

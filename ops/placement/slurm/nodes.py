@@ -136,7 +136,7 @@ def read_reservations(out: str) -> list[Reserved]:
 def read_hides_jobs(out: str) -> bool:
     """Whether `scontrol show config` says that jobs of others are nobody's business."""
     found = re.search(r"^PrivateData\s*=\s*(\S+)", out, re.MULTILINE)
-    return bool(found) and bool({"jobs", "all"} & set(found[1].lower().split(",")))
+    return found is not None and not {"jobs", "all"}.isdisjoint(found[1].lower().split(","))
 
 
 def records(out: str, first: str) -> list[dict[str, str]]:
