@@ -32,6 +32,7 @@ _TURN_S = 1.0
 _RETRY_S = 1.0
 _GRACE_S = 180.0  # for jobs to end by themselves when the run has
 _AGAIN_S = 300.0  # between two cancellations of one job
+_TWIN = "another agent of {} has begun elsewhere: this one ends; one agent a site"
 _OLDEST = 4.0  # times `replan`: an older plan is one whose planner is gone
 
 
@@ -61,6 +62,7 @@ class Agent:
     _voids: dict[str, str] = field(default_factory=dict)  # of our own events, by id
     _cancelled: dict[str, float] = field(default_factory=dict)
     _ended_at: float | None = None  # when the run was seen to have ended
+    _serves: bool = False  # from here on all that is written as this agent is ours
     _said: set[str] = field(default_factory=set)
 
     async def run(self) -> str:
@@ -76,6 +78,7 @@ class Agent:
         while records := await self.log.read(self.projection.position.sequence, subjects=subjects):
             self._fold(records)
         async with Feed(self.log, self.projection.position.sequence, subjects) as self._feed:
+            self._serves = True
             await self._clerk.report("working", f"serves {self.site}")
             while not self._is_done():
                 await self._turn()
@@ -178,10 +181,7 @@ class Agent:
         try:
             sequence = await self._appended(events)
         except Conflict as error:
-            raise AgentTwin(
-                f"somebody else writes as the agent of {self.site}: one agent a site; end the "
-                "other first"
-            ) from error
+            raise AgentTwin(_TWIN.format(self.site)) from error
         ids = list(self._writer.ids)
         while self.projection.position.sequence < sequence:
             self._fold(await self._feed.next(_RETRY_S))
@@ -205,5 +205,9 @@ class Agent:
 
     def _fold(self, records: Sequence[Record]) -> None:
         for entry, voids in self.projection.apply(records):
-            if entry.record.subject == self._writer.subject and entry.envelope is not None:
-                self._voids[entry.envelope.id] = voids[0]
+            if not self._serves or entry.record.subject != self._writer.subject:
+                continue
+            name = entry.envelope.id if entry.envelope else ""
+            if name not in self._writer.ids:
+                raise AgentTwin(_TWIN.format(self.site))
+            self._voids[name] = voids[0]

@@ -28,7 +28,6 @@ from ops.placement.shapes import Shape
 from ops.placement.sites import Site, SitesInvalid
 from ops.placement.slurm.queues import Queued
 from ops.placement.slurm.troubles import Kind, Trouble
-from ops.placement.slurm.values import as_utc
 from ops.placement.snapshot import observed, probed
 
 Write = Callable[..., Awaitable[bool]]  # events -> whether they hold
@@ -149,8 +148,8 @@ class Clerk:
         if errands.num_waiting(self.jobs()) >= self.site.etiquette.max_queued:
             return False
         assert wish.shape is not None
-        begin = as_utc(wish.not_before_s) if wish.not_before_s else ""
-        ask = Ask(self.run, wish.job, wish.shape, wish.after is not None, begin)
+        begin_in_s = int((wish.not_before_s or now) - now)
+        ask = Ask(self.run, wish.job, wish.shape, wish.after is not None, begin_in_s)
         try:
             script = self._script(ask)
         except (SitesInvalid, OSError) as error:

@@ -25,10 +25,11 @@ async def ask_all(
     for shape in site.profile().shapes:
         now = clock()
         answer: dict[str, Any] = {"nodes": shape.nodes, "walltime_s": shape.walltime_s}
+        answer["start_epoch_s"] = None
         wait_s = ledger.take("probes", now)
         if wait_s > 0:
             says = f"not asked: the cap on probes is reached for another {wait_s:.0f} s"
-            answers.append({**answer, "outcome": "capped", "start_epoch_s": None, "says": says})
+            answers.append({**answer, "outcome": "capped", "says": says})
             continue
         script = work / f"{site.name}.sh"
         script.write_text(render(site, Ask("probe", "atoll-probe", shape), folder, work))
@@ -40,7 +41,7 @@ async def ask_all(
                 "says": said.text,
             }
         elif said.start_s is None:
-            more = {"outcome": "unknown", "start_epoch_s": None, "says": "start unknown"}
+            more = {"outcome": "unknown", "says": "start unknown"}
         else:
             says = _in_words(said.start_s - now)
             more = {"outcome": "estimated", "start_epoch_s": said.start_s, "says": says}

@@ -24,13 +24,13 @@ _NEEDED = ("directives", "command")
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What one job of a run asks for. follows: it waits at the door for its predecessor (R11).
-    begin: not before, as `--begin` takes it."""
+    begin_in_s: not before so many seconds from its submission on."""
 
     run: str
     job_name: str
     shape: Shape
     follows: bool = False
-    begin: str = ""
+    begin_in_s: int = 0
 
 
 def job_name(run: str, site: str, number: int, founded: str) -> str:
@@ -76,7 +76,7 @@ def _directives(site: Site, ask: Ask, logs: Path) -> list[str]:
         f"--output={logs}/{ask.job_name}.out",
     ]
     lines += [f"--account={site.account}"] if site.account else []
-    lines += [f"--begin={ask.begin}"] if ask.begin else []
+    lines += [f"--begin=now+{ask.begin_in_s}"] if ask.begin_in_s > 0 else []
     return [_quoted(line) for line in lines] + list(site.options)
 
 

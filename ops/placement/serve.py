@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -33,7 +34,11 @@ def ledger(home: Home, site: Site) -> Ledger:
 
 def shell(site: Site) -> Shell:
     """How scheduler commands run at a site."""
-    return Shell(LOGIN_SHELL if site.login_shell else (), float(site.etiquette.timeout))
+    environment = dict(os.environ)
+    if site.slurm_conf:
+        environment["SLURM_CONF"] = site.slurm_conf
+    prefix = LOGIN_SHELL if site.login_shell else ()
+    return Shell(prefix, float(site.etiquette.timeout), environment)
 
 
 def clerk(home: Home, run: str, site: Site, folder: Path, say: Say, **more: Any) -> Clerk:

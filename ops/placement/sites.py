@@ -110,6 +110,7 @@ class Site(Part):
     setup: str = ""  # lines of the script before atoll: module load, source .../activate
     template: str | None = None  # a script of one's own; beside the sites file
     login_shell: bool = False  # scheduler commands exist only in one
+    slurm_conf: str = ""  # of another cluster than this login node's own
     limits: LimitsTable = LimitsTable()
     etiquette: Etiquette = Etiquette()
     stop_file: str = ""  # where there is such a file, the agent asks this centre nothing

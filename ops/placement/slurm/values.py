@@ -73,5 +73,5 @@ def as_limit(walltime_s: int) -> str:
 
 
 def as_utc(epoch_s: int) -> str:
-    """An instant for `--begin` and `sacct -S` of a command that runs with TZ=UTC."""
+    """An instant for `sacct -S` of a command that runs with TZ=UTC."""
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
