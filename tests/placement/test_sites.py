@@ -130,10 +130,10 @@ def test_a_template_of_ones_own_is_checked_before_anything_is_asked(
     text = render(one, Ask("big", "j", Shape(1, 60)), tmp_path, tmp_path)
     assert "${HOME} {x} atoll site run big lumi" in text
     (tmp_path / "own.sh").write_text("#!/bin/sh\n{{directives}}\n{{commnd}}\n")
-    with pytest.raises(SitesInvalid, match="no such thing as .*commnd"):
+    with pytest.raises(SitesInvalid, match=r"no such thing as .*commnd"):
         render(one, Ask("big", "j", Shape(1, 60)), tmp_path, tmp_path)
     (tmp_path / "own.sh").write_text("#!/bin/sh\n{{command}}\n")
-    with pytest.raises(SitesInvalid, match="without .*directives"):
+    with pytest.raises(SitesInvalid, match=r"without .*directives"):
         render(one, Ask("big", "j", Shape(1, 60)), tmp_path, tmp_path)
 
 

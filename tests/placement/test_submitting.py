@@ -45,15 +45,17 @@ async def wrapped(acting: Acting, folder: Path, text: str) -> None:
     shell.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
 
 
+ON_SUBMISSION = 'if [ "$1" = --parsable ]; then {}; fi; exec "$REAL" "$@"'
+
+
 async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_and_makes_none(
     acting: Acting, cluster: Cluster, tmp_path: Path
 ) -> None:
     """The job is in the queue, its id never came back."""
     (name,) = job_names(1)
-    lost = 'if [ "$1" = --parsable ]; then "$REAL" "$@" >/dev/null; kill -9 $CTLD; sleep 1; '
-    lost += 'echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1; fi; '
     pid = cluster.processes[f"{cluster.name}-ctld"].pid
-    await wrapped(acting, tmp_path / "bin", f'CTLD={pid}\n{lost}\nexec "$REAL" "$@"')
+    lost = f'"$REAL" "$@" >/dev/null; sleep 2; kill -9 {pid}; echo "Socket timed out" >&2; exit 1'
+    await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(lost))
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
     cluster.processes[f"{cluster.name}-ctld"].wait(60)
@@ -68,11 +70,12 @@ async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_an
 
 
 async def test_a_controller_that_hangs_during_a_submission_and_takes_it_later(
-    acting: Acting, cluster: Cluster
+    acting: Acting, cluster: Cluster, tmp_path: Path
 ) -> None:
     """sbatch gives up, and the request is carried out when the controller wakes."""
     (name,) = job_names(1)
-    cluster.freeze()
+    pid = cluster.processes[f"{cluster.name}-ctld"].pid
+    await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(f"kill -STOP {pid}"))
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
     for _ in range(900):
@@ -87,13 +90,16 @@ async def test_a_controller_that_hangs_during_a_submission_and_takes_it_later(
     assert len(await acting.events(JobIntended)) == 1
 
 
-async def test_a_controller_that_is_gone_during_a_submission_submits_nothing(
-    acting: Acting, cluster: Cluster
+async def test_a_controller_that_is_killed_during_a_submission(
+    acting: Acting, cluster: Cluster, tmp_path: Path
 ) -> None:
     (name,) = job_names(1)
-    cluster.kill_controller()
+    pid = cluster.processes[f"{cluster.name}-ctld"].pid
+    await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(f"kill -9 {pid}"))
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
+    cluster.processes[f"{cluster.name}-ctld"].wait(60)
+    cluster.kill_controller()
     await asyncio.sleep(1)
     cluster.start_controller()
     await acting.until(settled, "the verdict", 120)
@@ -142,7 +148,7 @@ async def test_a_job_that_is_there_twice_is_there_once_soon_after(
 ) -> None:
     """sbatch itself asks again where the answer is lost."""
     (name,) = job_names(1)
-    text = 'if [ "$1" = --parsable ]; then "$REAL" "$@" >/dev/null; fi; exec "$REAL" "$@"'
+    text = ON_SUBMISSION.format('"$REAL" "$@" >/dev/null')
     await wrapped(acting, tmp_path / "bin", text)
     await acting.plan(submit(name))
     await acting.until(settled, "its id")
