@@ -6,6 +6,7 @@ None, never 0. Everything here is frozen, so that a plan is a function of what i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -155,6 +156,7 @@ class WaitEstimate:
     waits_s: tuple[float, ...]
     basis: Basis
     text: str = ""  # what it rests on, for a person
+    num_observed: int = 0  # starts that were seen and that it rests on; 0: none
 
     def __post_init__(self) -> None:
         pairs = len(self.levels) == len(self.waits_s) and bool(self.levels)
@@ -164,6 +166,19 @@ class WaitEstimate:
     def q(self, p: float) -> float:
         """The wait that is not exceeded with probability p, in seconds, or inf."""
         return _interpolate(self.levels, self.waits_s, p)
+
+    def p(self, wait_s: float) -> float:
+        """How probable it is that the wait is not longer; the inverse of `q`, and beyond the
+        outermost level 1, since somewhere a finite estimate has to end."""
+        waits = self.waits_s
+        above = bisect_right(waits, wait_s)
+        if above == len(waits):
+            return 1.0 if waits[-1] < inf else self.levels[-1]
+        if above == 0:
+            return 0.0
+        low, high = waits[above - 1], waits[above]
+        share = 0.0 if isinf(high) else (wait_s - low) / (high - low)
+        return self.levels[above - 1] + share * (self.levels[above] - self.levels[above - 1])
 
     @property
     def median_s(self) -> float:
