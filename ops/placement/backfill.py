@@ -1,0 +1,167 @@
+"""Backfill of one queue: when would a job of each shape start, by the rules a scheduler plans by.
+
+`place` is the one rule. It goes through the queue in the order of priority; a job that fits now,
+for its whole time limit and beside what is reserved, starts; of those that do not, the first `depth`
+reserve the earliest time at which they do. depth 1 is EASY backfill (Lifka 1995), unlimited depth
+conservative backfill, which is what Slurm's backfill plugin plans as far as its own limits let it.
+
+`starts` asks this of a snapshot for a whole grid of shapes: the queue is planned once, and each shape
+then looks for its place behind it. `machine.Machine` lets the same rule work on through time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
+from random import Random
+
+from ops.placement.shapes import QueueSnapshot, Shape
+
+CONSERVATIVE = 1_000_000  # a depth no queue reaches
+OVERDUE_S = 60.0  # a job past its limit is being ended: Slurm looks each minute
+
+
+class Profile:
+    """How many nodes are free from when on: a step function over [now, inf)."""
+
+    __slots__ = ("free", "times")
+
+    def __init__(self, now_s: float, free: int, ends: Iterable[tuple[float, int]] = ()) -> None:
+        """`ends`: (when, how many nodes come free), in rising order of time."""
+        self.times = [now_s]
+        self.free = [free]
+        for end_s, nodes in ends:
+            if end_s > self.times[-1]:
+                self.times.append(end_s)
+                self.free.append(self.free[-1] + nodes)
+            else:
+                self.free[-1] += nodes
+
+    def earliest(self, nodes: int, duration_s: float, not_before_s: float) -> float:
+        """The first time from which so many nodes are free for so long; inf where there is none."""
+        times, free = self.times, self.free
+        last = len(times) - 1
+        start: float | None = None
+        for k in range(max(0, bisect_right(times, not_before_s) - 1), last + 1):
+            if free[k] < nodes:
+                start = None
+                continue
+            if start is None:
+                start = max(times[k], not_before_s)
+            if k == last or times[k + 1] - start >= duration_s:
+                return start
+        return inf
+
+    def take(self, nodes: int, start_s: float, end_s: float) -> None:
+        """Keep so many nodes in [start, end), for a job or a reservation."""
+        first, after = self._cut(start_s), self._cut(end_s)
+        for k in range(first, after):
+            self.free[k] -= nodes
+
+    def _cut(self, at_s: float) -> int:
+        """The index of the step that begins at this time, made where there was none."""
+        k = bisect_right(self.times, at_s) - 1
+        if k < 0:
+            return 0
+        if self.times[k] == at_s:
+            return k
+        if at_s == inf:
+            return len(self.times)
+        self.times.insert(k + 1, at_s)
+        self.free.insert(k + 1, self.free[k])
+        return k + 1
+
+
+def place(
+    profile: Profile, jobs: Sequence[tuple[int, float]], now_s: float, depth: int
+) -> list[float]:
+    """When each job (nodes, limit), in the order of priority, starts; inf for one that neither
+    starts now nor reserves. The profile is left with all of them in it."""
+    starts = []
+    num_reserved = 0
+    for nodes, limit_s in jobs:
+        waits = num_reserved >= depth
+        if waits and nodes > profile.free[0]:
+            starts.append(inf)
+            continue
+        start_s = profile.earliest(nodes, limit_s, now_s)
+        if start_s > now_s:
+            num_reserved += 1
+        if start_s == inf or (waits and start_s > now_s):
+            starts.append(inf)
+            continue
+        profile.take(nodes, start_s, start_s + limit_s)
+        starts.append(start_s)
+    return starts
+
+
+def planned(
+    snapshot: QueueSnapshot, *, shares: Sequence[float] = (), random: Random | None = None
+) -> tuple[Profile, list[float]]:
+    """The plan of a snapshot: (free nodes behind the whole queue, start of each pending job).
+
+    Without `shares` every job lasts as long as its limit, as Slurm plans. With shares (of the limit
+    that ended jobs of this queue used) each job lasts a share of its limit drawn from those that it
+    may still use: who has run for long is not held to end at once.
+    """
+    now = snapshot.now_s
+    ends = sorted(
+        (max(_end(job.end_by_s, now, shares, random), now + OVERDUE_S), job.nodes)
+        for job in snapshot.running
+    )
+    profile = Profile(now, snapshot.free_nodes, ends)
+    for kept in snapshot.reservations:
+        if kept.end_s > now:
+            profile.take(kept.nodes, max(kept.start_s, now), kept.end_s)
+    starts = []
+    for job in snapshot.pending:
+        if job.held:
+            starts.append(inf)
+            continue
+        lasts_s = job.limit_s * _share(shares, random)
+        start_s = profile.earliest(job.nodes, lasts_s, max(now, job.eligible_s or now))
+        if start_s < inf:
+            profile.take(job.nodes, start_s, start_s + lasts_s)
+        starts.append(start_s)
+    return profile, starts
+
+
+def starts(
+    snapshot: QueueSnapshot,
+    shapes: Sequence[Shape],
+    *,
+    shares: Sequence[float] = (),
+    random: Random | None = None,
+) -> list[float]:
+    """Seconds from the snapshot until a new job of each shape, last in the queue, would start; inf
+    where it would not (larger than what is up, the partition down)."""
+    if not snapshot.up:
+        return [inf] * len(shapes)
+    profile, _ = planned(snapshot, shares=shares, random=random)
+    now = snapshot.now_s
+    return [profile.earliest(one.nodes, one.walltime_s, now) - now for one in shapes]
+
+
+def probed(snapshot: QueueSnapshot, shape: Shape) -> float | None:
+    """What `sbatch --test-only` would say, as seconds from now; None: "not available".
+
+    By Slurm's source: (a) when enough running jobs reach their limits, plus (b) the node-time of
+    the pending jobs over the size of the partition. It is blind to the walltime asked for.
+    """
+    up = snapshot.total_nodes - snapshot.down_nodes
+    if shape.nodes > up:
+        return None
+    ends = sorted((max(job.end_by_s, snapshot.now_s), job.nodes) for job in snapshot.running)
+    profile = Profile(snapshot.now_s, snapshot.free_nodes, ends)
+    first_s = profile.earliest(shape.nodes, 0.0, snapshot.now_s) - snapshot.now_s
+    queued = sum(job.nodes * job.limit_s for job in snapshot.pending if not job.held)
+    return first_s + queued / max(1, snapshot.total_nodes)
+
+
+def _end(end_by_s: float, now_s: float, shares: Sequence[float], random: Random | None) -> float:
+    return now_s + (end_by_s - now_s) * _share(shares, random)
+
+
+def _share(shares: Sequence[float], random: Random | None) -> float:
+    return random.choice(shares) if shares and random is not None else 1.0
