@@ -9,27 +9,27 @@ import click
 # name -> (module, command in it, short help), imported when it is called
 PLACE: dict[str, tuple[str, str, str]] = {
     "agent": (
-        "ops.commands.place_agent",
+        "ops.placement.commands.agent",
         "agent",
         "Serve the site SITE of RUN from its login node: look, probe, submit, cancel.",
     ),
     "planner": (
-        "ops.commands.place_planner",
+        "ops.placement.commands.planner",
         "planner",
         "Plan where RUN stands in queues, or stand by until its planner is gone.",
     ),
     "why": (
-        "ops.commands.place_planner",
+        "ops.placement.commands.planner",
         "why",
         "Tell which sites, which shapes, the waits expected, the last error, the next step.",
     ),
     "probe": (
-        "ops.commands.place_agent",
+        "ops.placement.commands.agent",
         "probe",
         "Ask once when a job of each shape of SITE would start.",
     ),
-    "halt": ("ops.commands.place_agent", "halt_", "Have the agents here ask nothing any more."),
-    "go": ("ops.commands.place_agent", "go_", "Let the agents here go on after a halt."),
+    "halt": ("ops.placement.commands.agent", "halt_", "Have the agents here ask nothing any more."),
+    "go": ("ops.placement.commands.agent", "go_", "Let the agents here go on after a halt."),
 }
 
 

@@ -149,7 +149,7 @@ class Clerk:
             return False
         assert wish.shape is not None
         begin_in_s = int((wish.not_before_s or now) - now)
-        ask = Ask(self.run, wish.job, wish.shape, wish.after is not None, begin_in_s)
+        ask = Ask(self.run, wish.job, wish.shape, wish.after is not None, begin_in_s, wish.chain)
         try:
             script = self._script(ask)
         except (SitesInvalid, OSError) as error:

@@ -1,7 +1,7 @@
 """What the log says of the sites' queues, and how wrong its estimates were: a fold in memory.
 
 Each start that is told teaches the site's estimator. A job is judged by what was known when it was
-intended, at its own position in the log: so a planner that starts anew knows what the last one knew.
+intended, at its own position in the log: so a planner that starts anew knows what the last knew.
 """
 
 from __future__ import annotations

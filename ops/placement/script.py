@@ -24,13 +24,19 @@ _NEEDED = ("directives", "command")
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What one job of a run asks for. follows: it waits at the door for its predecessor (R11).
-    begin_in_s: not before so many seconds from its submission on."""
+    begin_in_s: not before so many seconds from its submission on. chain: jobs of different chains
+    run side by side, so each chain but the first is a site of its own."""
 
     run: str
     job_name: str
     shape: Shape
     follows: bool = False
     begin_in_s: int = 0
+    chain: int = 0
+
+    def slot(self, site: str) -> str:
+        """The name under which the job takes part: SITE, SITE-2, SITE-3."""
+        return f"{site}-{self.chain + 1}" if self.chain else site
 
 
 def job_name(run: str, site: str, number: int, founded: str) -> str:
@@ -50,7 +56,7 @@ def render(site: Site, ask: Ask, folder: Path, logs: Path) -> str:
         "command": _command(site, ask),
         "setup": site.setup.strip(),
         "run": ask.run,
-        "site": site.name,
+        "site": ask.slot(site.name),
         "job_name": ask.job_name,
         "nodes": str(ask.shape.nodes),
         "walltime_s": str(ask.shape.walltime_s),
@@ -82,7 +88,7 @@ def _directives(site: Site, ask: Ask, logs: Path) -> list[str]:
 
 def _command(site: Site, ask: Ask) -> str:
     """`atoll site run`, which asks the job itself how much time it was granted."""
-    words = ["site", "run", ask.run, site.name, "--data", site.data, "--walltime", "job"]
+    words = ["site", "run", ask.run, ask.slot(site.name), "--data", site.data, "--walltime", "job"]
     words += ["--successor"] if ask.follows else []
     words += ["--broker", site.broker] if site.broker else []
     return " ".join([site.command, *map(shlex.quote, [*words, *site.site_options])])

@@ -88,8 +88,9 @@ class LimitsTable(Part):
     min_walltime: Time = 600
     fast_failure: Time = 120
     max_fast_failures: Annotated[int, Field(ge=1)] = 3
+    forgive: Time = 21_600  # failures longer ago than this count no more
 
-    _read = field_validator("min_walltime", "fast_failure", mode="before")(seconds)
+    _read = field_validator("min_walltime", "fast_failure", "forgive", mode="before")(seconds)
 
 
 class Site(Part):

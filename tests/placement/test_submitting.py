@@ -54,7 +54,8 @@ async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_an
     """The job is in the queue, its id never came back."""
     (name,) = job_names(1)
     pid = cluster.processes[f"{cluster.name}-ctld"].pid
-    lost = f'"$REAL" "$@" >/dev/null; sleep 2; kill -9 {pid}; echo "Socket timed out" >&2; exit 1'
+    saved = f"until grep -qs {name} {cluster.saved_jobs}; do sleep 0.2; done"
+    lost = f'"$REAL" "$@" >/dev/null; {saved}; kill -9 {pid}; echo "Socket timed out" >&2; exit 1'
     await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(lost))
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
@@ -65,8 +66,8 @@ async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_an
     cluster.start_controller()
     await acting.until(settled, "the job to be found", 120)
     job = await acting.job(name)
-    assert job.state == "submitted" and len(cluster.named(name)) == 1
-    assert cluster.named(name)[0][0] == job.job_id
+    assert job.state == "submitted", (job, acting.said)
+    assert [one[0] for one in cluster.named(name)] == [job.job_id]
 
 
 async def test_a_controller_that_hangs_during_a_submission_and_takes_it_later(
@@ -166,6 +167,7 @@ async def test_a_controller_killed_while_it_is_polled_ends_no_job(
     (name,) = job_names(1)
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].phase == "running", "a running job")
+    cluster.until(lambda: name.encode() in cluster.saved_jobs.read_bytes(), "its saved state")
     cluster.kill_controller()
     for _ in range(900):
         if any(one.state == "troubled" for one in await acting.events(AgentReported)):

@@ -87,6 +87,12 @@ class Cluster:
         """What SLURM_CONF is to be for whoever means this cluster."""
         return str(self.folder / "slurm.conf")
 
+    @property
+    def saved_jobs(self) -> Path:
+        """Where the controller writes its jobs down, every five seconds: what is not in it is lost
+        with a controller that is killed."""
+        return self.folder / "state" / "job_state"
+
     def start(self) -> None:
         """Write the configuration and start everything; does not wait."""
         for folder in ("state", "spool", "dev"):
