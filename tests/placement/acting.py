@@ -21,6 +21,7 @@ from leases.table import LeaseTable
 from leases.view import View
 from ops.home import Home
 from ops.placement.agent import Agent
+from ops.placement.planner import Planner
 from ops.placement.serve import serving
 from ops.placement.sites import load
 from tests.support.history import RUN, config, created
@@ -88,6 +89,12 @@ class Acting:
         projection = Projection(":memory:", [LeaseTable()], RUN)
         await run_projection(projection, self.log)
         return projection
+
+    async def decision(self) -> list[dict[str, Any]]:
+        """What the real planner would have agents do, as the log stands."""
+        with Projection(":memory:", [LeaseTable()], RUN) as projection:
+            planner = Planner(self.log, projection, load(self.sites), "a test")
+            return await planner.look()
 
     async def jobs(self) -> list[Job]:
         """As the log tells them."""

@@ -95,6 +95,14 @@ class Cluster:
 
     def start(self) -> None:
         """Write the configuration and start everything; does not wait."""
+        self.configure()
+        self.start_controller("-c")
+        for number in range(1, self.num_nodes + 1):
+            node = f"{self.name}{number}"
+            self.processes.start(node, "slurmd", "-D", "-N", node, "-f", self.conf)
+
+    def configure(self) -> None:
+        """Write the configuration."""
         for folder in ("state", "spool", "dev"):
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
         host = socket.gethostname().partition(".")[0]
@@ -119,10 +127,6 @@ class Cluster:
         nodes = f"NodeName={self.name}[1-{self.num_nodes}]"
         (self.folder / "gres.conf").write_text(f"{nodes} Name=gpu Type=h100 {devices}\n")
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nConstrainCores=no\n")
-        self.start_controller("-c")
-        for number in range(1, self.num_nodes + 1):
-            node = f"{self.name}{number}"
-            self.processes.start(node, "slurmd", "-D", "-N", node, "-f", self.conf)
 
     def start_controller(self, *options: str) -> None:
         """The controller, with what it kept of its state unless "-c" is given."""
@@ -225,13 +229,16 @@ class Lab:
             time.sleep(0.05)
         return folder / "socket"
 
-    def add(self, name: str, num_nodes: int, munge: Path, **more: object) -> Cluster:
-        """A cluster that starts, beside those there are."""
+    def add(
+        self, name: str, num_nodes: int, munge: Path, *, starts: bool = True, **more: object
+    ) -> Cluster:
+        """A cluster beside those there are; it starts, if it is to."""
         folder = self.folder / name
         folder.mkdir()
         port = free_ports(num_nodes + 1)
         cluster = Cluster(name, num_nodes, folder, port, munge, self.processes, **more)  # type: ignore[arg-type]
-        cluster.start()
+        if starts:
+            cluster.start()
         self.clusters[name] = cluster
         return cluster
 
