@@ -132,9 +132,7 @@ def of_drac(jobs: Sequence[Waited], num: int = 30_000, seed: int = 0) -> list[Ob
             if job.wait_s < DAY_S:
                 at_s = _noon_after(job.submit_s) - DAY_S * random.random()
             group = sum(job.limit_s > edge for edge in LIMIT_EDGES_S)
-            found.append(
-                Observation(at_s, Features(group=group), job.wait_s, int(at_s // DAY_S))
-            )
+            found.append(Observation(at_s, Features(group=group), job.wait_s, int(at_s // DAY_S)))
     return sorted(found, key=lambda one: one.at_s)
 
 
@@ -169,9 +167,7 @@ def of_kth(jobs: Sequence[TraceJob], every: int = 1) -> list[Observation]:
     ]
 
 
-def recorded(
-    jobs: Sequence[TraceJob], every: int = 1
-) -> Iterator[tuple[QueueSnapshot, TraceJob]]:
+def recorded(jobs: Sequence[TraceJob], every: int = 1) -> Iterator[tuple[QueueSnapshot, TraceJob]]:
     """(the queue as the trace says it was, the job) at the submission of each `every`-th job."""
     running: list[tuple[float, int]] = []  # a heap of (real end, number)
     waiting: list[tuple[float, int]] = []  # a heap of (real start, number)

@@ -1,8 +1,8 @@
 """How long a job would wait: a distribution, from what is asked and from how wrong it was before.
 
 What a queue says (`sbatch --test-only`, `squeue --start`, or our own simulation) is a feature, not
-an answer. The score of a past job is log((wait + C) / (said + C)): how many times as long as said it
-took, with minutes counting little. The quantiles of the scores of jobs of the same kind make the
+an answer. The score of a past job is log((wait + C) / (said + C)): how many times as long as said
+it took, with minutes counting little. The quantiles of the scores of jobs of the same kind make the
 distribution (`conformal`). Until enough of them have started there is a prior; an outage resets to
 it, since what a queue did before says little about what it does after.
 """
@@ -25,8 +25,10 @@ LONGEST_S = 90 * 86400.0
 # about when said. With nothing said: half within 2 h, 90 % within 14 h, as in published traces.
 NOW = (0.0, 0.0, 0.0, 0.2, 0.4, 0.6, 0.9, 1.6, 2.5, 3.6, 4.8, 5.5)
 LATER = (-2.5, -2.0, -1.5, -0.9, -0.5, -0.2, 0.0, 0.2, 0.5, 0.9, 1.5, 2.0)
-UNSAID = tuple(log(7200.0 / SOFTEN_S) + 1.5 * z for z in
-               (-2.05, -1.64, -1.28, -0.84, -0.52, -0.25, 0.0, 0.25, 0.52, 0.84, 1.28, 1.64))
+UNSAID = tuple(
+    log(7200.0 / SOFTEN_S) + 1.5 * z
+    for z in (-2.05, -1.64, -1.28, -0.84, -0.52, -0.25, 0.0, 0.25, 0.52, 0.84, 1.28, 1.64)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ class Estimator:
         scores = self._kinds.get(kind)
         known = 0 if scores is None else len(scores)
         if scores is None or known < MIN_OBSERVED:
-            return Forecast(_distribution(prior, said_s, Basis.PRIOR, name + when, known), kind, said_s)
+            return Forecast(
+                _distribution(prior, said_s, Basis.PRIOR, name + when, known), kind, said_s
+            )
         found = scores.quantiles()
         top = max((one for one in found if one < inf), default=0.0)
         filled = [max(top, prior[k]) if one == inf else one for k, one in enumerate(found)]
@@ -98,9 +102,7 @@ class Estimator:
         """Forget: after an outage the queue is another one."""
         self._kinds.clear()
 
-    def _judge(
-        self, scores: Scores, forecast: Forecast, waited_s: float, *, started: bool
-    ) -> None:
+    def _judge(self, scores: Scores, forecast: Forecast, waited_s: float, *, started: bool) -> None:
         """Bounds fail from the lowest up; what is left when the job starts has held."""
         bounds = forecast.estimate.waits_s
         first = len(LEVELS) - forecast.num_judged
@@ -120,11 +122,6 @@ def _distribution(
     )
     text = f"{kind}: {'prior' if basis is Basis.PRIOR else f'{known} starts observed'}"
     return WaitEstimate(LEVELS, waits, basis, text, known)
-
-
-def certain(wait_s: float, text: str) -> WaitEstimate:
-    """A wait taken as it is said."""
-    return WaitEstimate((0.5,), (wait_s,), Basis.CALIBRATED, text, 1_000_000)
 
 
 def given(estimate: WaitEstimate, waited_s: float) -> WaitEstimate:

@@ -1,0 +1,207 @@
+"""What to ask which queue for: a pure function (situation, estimates) -> (actions, reason).
+
+At each site the planner fills the time up to the horizon. It weighs every shape, alone or as a
+request split into equal, independent halves, by the work that it is expected to add (`value`),
+takes the best, and goes on while a further job would still do work for at least half of what it is
+given: so a successor is queued when its wait is about to reach the end of what runs, not sooner. It
+leaves the full shape, the default, only where the gain exceeds the error of both estimates; a split
+into halves costs nothing, breaks ties, and spreads the risk of one long wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, sqrt
+
+from ops.placement.options import best, full_shape, grid, room_at
+from ops.placement.shapes import (
+    Action,
+    Do,
+    JobPhase,
+    JobState,
+    Reservation,
+    Shape,
+    SiteProfile,
+    WaitEstimate,
+)
+from ops.placement.value import Cover
+
+MIN_HORIZON_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a plan depends on besides estimates. `work_left`: tokens to the run's target; None:
+    it has none that is known. `down`: sites whose partition starts nothing now; `stopped`: sites
+    where a chain failed too often too fast."""
+
+    now_s: float
+    work_left: float | None
+    sites: tuple[SiteProfile, ...]
+    jobs: tuple[JobState, ...] = ()
+    spent_node_hours: Mapping[str, float] = field(default_factory=dict)
+    submitted_today: Mapping[str, int] = field(default_factory=dict)
+    chain_lengths: Mapping[str, int] = field(default_factory=dict)  # jobs so far, by site
+    reservations: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
+    down: frozenset[str] = frozenset()
+    stopped: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """`new`: of a job submitted now, by site and shape; `pending`: of a job of ours that waits, by
+    name; `reshaped`: of such a job if it were changed to that shape now."""
+
+    new: Mapping[tuple[str, Shape], WaitEstimate]
+    pending: Mapping[str, WaitEstimate] = field(default_factory=dict)
+    reshaped: Mapping[tuple[str, Shape], WaitEstimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in the order in which to do them, and why; never empty without a reason."""
+
+    actions: tuple[Action, ...]
+    reason: str
+
+
+def plan(situation: Situation, estimates: Estimates) -> Plan:
+    """What to do now, an action for each site at least (`Do.HOLD`: nothing, and why). The run's
+    target reached: cancel all that waits or runs, and ask for nothing."""
+    if situation.work_left is not None and situation.work_left <= 0:
+        reason = "the run has reached its target"
+        ends = [Action(Do.CANCEL, job.site, reason, job=job.name) for job in situation.jobs]
+        return Plan(tuple(ends), reason)
+    horizon_s = _horizon(situation, estimates)
+    actions: list[Action] = []
+    for site in situation.sites:
+        actions += _at_site(site, situation, estimates, horizon_s)
+    reasons = dict.fromkeys(f"{one.site}: {one.reason}" for one in actions)
+    return Plan(tuple(actions), "; ".join(reasons) or "there are no sites")
+
+
+def _horizon(situation: Situation, estimates: Estimates) -> float:
+    """Until when work counts: the time that is left with every site live, and a typical wait."""
+    fulls = [(site, full_shape(site)) for site in situation.sites]
+    if not fulls:
+        return MIN_HORIZON_S
+    waits = sorted(
+        estimates.new[key].median_s
+        for site, full in fulls
+        if (key := (site.name, full)) in estimates.new
+    )
+    wait_s = waits[len(waits) // 2] if waits else 0.0
+    longest = float(max(full.walltime_s for _, full in fulls))
+    left_s = longest
+    if situation.work_left is not None:
+        left_s = situation.work_left / sum(site.speed * full.nodes for site, full in fulls)
+    return max(MIN_HORIZON_S, left_s + (wait_s if wait_s < inf else longest))
+
+
+def _at_site(
+    site: SiteProfile, situation: Situation, estimates: Estimates, horizon_s: float
+) -> list[Action]:
+    name, now_s = site.name, situation.now_s
+    if name in situation.stopped:
+        return [Action(Do.HOLD, name, "its chain is stopped: jobs failed fast, one after another")]
+    if name in situation.down:
+        return [Action(Do.HOLD, name, "its partition starts nothing now")]
+    jobs = [job for job in situation.jobs if job.site == name]
+    actions = _reshapes(site, jobs, now_s, estimates, horizon_s)
+    changed = {action.job: action.shape for action in actions}
+    jobs = [replace(job, shape=changed.get(job.name) or job.shape) for job in jobs]
+    cover = Cover(full_shape(site).nodes, horizon_s)
+    for job in jobs:
+        _add(cover, job, now_s, estimates)
+    return actions + (_submits(site, jobs, situation, estimates, cover, bool(actions)))
+
+
+def _submits(
+    site: SiteProfile,
+    jobs: Sequence[JobState],
+    situation: Situation,
+    estimates: Estimates,
+    cover: Cover,
+    acted: bool,
+) -> list[Action]:
+    """New jobs, while one more is worth it; each succeeds the job that runs longest, if any."""
+    name = site.name
+    running = [job for job in jobs if job.phase is JobPhase.RUNNING]
+    last = max(running, key=lambda job: job.ends_at_s or inf, default=None)
+    room = room_at(
+        site,
+        jobs,
+        situation.now_s,
+        spent_node_hours=situation.spent_node_hours.get(name, 0.0),
+        submitted_today=situation.submitted_today.get(name, 0),
+        so_far=situation.chain_lengths.get(name, len(jobs)),
+    )
+    shapes = grid(site, situation.reservations.get(name, ()), situation.now_s)
+    actions: list[Action] = []
+    while True:
+        option, reason = best(site, shapes, estimates.new, cover, room)
+        if option is None:
+            break
+        for chain in range(option.copies):
+            cover.add_pending(option.shape, estimates.new[name, option.shape])
+            actions.append(
+                Action(
+                    Do.SUBMIT,
+                    name,
+                    reason,
+                    option.shape,
+                    chain=chain if last is None else last.chain,
+                    index=room.index,
+                    after=None if last is None else last.name,
+                )
+            )
+            room = room.less(option.shape)
+    return actions if actions or acted else [Action(Do.HOLD, name, reason)]
+
+
+def _add(cover: Cover, job: JobState, now_s: float, estimates: Estimates) -> None:
+    if job.phase is JobPhase.RUNNING:
+        left_s = job.shape.walltime_s if job.ends_at_s is None else job.ends_at_s - now_s
+        cover.add_running(job.shape.nodes, left_s)
+        return
+    wait = estimates.reshaped.get((job.name, job.shape), estimates.pending.get(job.name))
+    if wait is not None:
+        cover.add_pending(job.shape, wait)
+
+
+def _reshapes(
+    site: SiteProfile,
+    jobs: Sequence[JobState],
+    now_s: float,
+    estimates: Estimates,
+    horizon_s: float,
+) -> list[Action]:
+    """Pending jobs that another, smaller shape would serve better than theirs, by more than the
+    error. An ordinary user may only ask for less than was asked; the job keeps its age."""
+    actions = []
+    for job in jobs:
+        wait = estimates.pending.get(job.name)
+        if job.phase is not JobPhase.PENDING or wait is None:
+            continue
+        cover = Cover(full_shape(site).nodes, horizon_s)
+        for other in jobs:
+            if other is not job:
+                _add(cover, other, now_s, estimates)
+        stays = cover.worth(job.shape, wait, 1, site.start_up_s)
+        found = [
+            (cover.worth(shape, estimates.reshaped[job.name, shape], 1, site.start_up_s), shape)
+            for shape in site.shapes
+            if (job.name, shape) in estimates.reshaped
+            and shape != job.shape
+            and shape.nodes <= job.shape.nodes
+            and shape.walltime_s <= job.shape.walltime_s
+        ]
+        worth, shape = max(found, key=lambda one: one[0].gain, default=(stays, job.shape))
+        gain, error = worth.gain - stays.gain, sqrt(worth.error**2 + stays.error**2)
+        if shape != job.shape and gain > error:
+            told = (
+                f"{gain / 3600:.0f} node-hours more than as {job.shape}, error {error / 3600:.0f}"
+            )
+            actions.append(Action(Do.RESHAPE, site.name, told, shape, job=job.name))
+    return actions
