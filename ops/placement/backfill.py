@@ -1,20 +1,23 @@
 """Backfill of one queue: when would a job of each shape start, by the rules a scheduler plans by.
 
 `place` is the one rule. It goes through the queue in the order of priority; a job that fits now,
-for its whole time limit and beside what is reserved, starts; of those that do not, the first `depth`
-reserve the earliest time at which they do. depth 1 is EASY backfill (Lifka 1995), unlimited depth
-conservative backfill, which is what Slurm's backfill plugin plans as far as its own limits let it.
+for its whole time limit and beside what is reserved, starts; of those that do not, the first
+`depth` reserve the earliest time at which they do. depth 1 is EASY backfill (Lifka 1995), unlimited
+depth conservative backfill, which is what Slurm's backfill plugin plans as far as its own limits
+let it.
 
-`starts` asks this of a snapshot for a whole grid of shapes: the queue is planned once, and each shape
-then looks for its place behind it. `machine.Machine` lets the same rule work on through time.
+`survey` asks this of a snapshot for a whole grid of shapes: the queue is planned once, and each
+shape then looks for its place behind it. `machine.Machine` lets the same rule work on through time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from random import Random
+from types import MappingProxyType
 
 from ops.placement.shapes import QueueSnapshot, Shape
 
@@ -96,51 +99,65 @@ def place(
     return starts
 
 
-def planned(
-    snapshot: QueueSnapshot, *, shares: Sequence[float] = (), random: Random | None = None
-) -> tuple[Profile, list[float]]:
-    """The plan of a snapshot: (free nodes behind the whole queue, start of each pending job).
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Seconds until a start, for new jobs in the order of the shapes asked for and for jobs of ours
+    that wait, by (job, shape); inf where there would be none."""
+
+    new: tuple[float, ...]
+    own: Mapping[tuple[str, Shape], float]
+
+
+def survey(
+    snapshot: QueueSnapshot,
+    shapes: Sequence[Shape],
+    own: Mapping[str, Sequence[Shape]] = MappingProxyType({}),
+    *,
+    shares: Sequence[float] = (),
+    random: Random | None = None,
+) -> Survey:
+    """One plan of the queue, and in it when a new job of each shape, last in the queue, would
+    start, and each job in `own` (by job id), in its place, as each of the shapes named for it.
 
     Without `shares` every job lasts as long as its limit, as Slurm plans. With shares (of the limit
-    that ended jobs of this queue used) each job lasts a share of its limit drawn from those that it
-    may still use: who has run for long is not held to end at once.
+    that ended jobs of this queue used) each job lasts a share of its limit drawn from those.
     """
+    if not snapshot.up:
+        never = {(job, shape): inf for job, those in own.items() for shape in those}
+        return Survey((inf,) * len(shapes), never)
+    now = snapshot.now_s
+    profile = _as_it_runs(snapshot, shares, random)
+    found: dict[tuple[str, Shape], float] = {}
+    for job in snapshot.pending:
+        not_before_s = max(now, job.eligible_s or now)
+        for shape in own.get(job.job_id or "", ()):
+            at_s = profile.earliest(shape.nodes, shape.walltime_s, not_before_s)
+            found[job.job_id or "", shape] = at_s - now
+        if not job.held:
+            lasts_s = job.limit_s * _share(shares, random)
+            start_s = profile.earliest(job.nodes, lasts_s, not_before_s)
+            if start_s < inf:
+                profile.take(job.nodes, start_s, start_s + lasts_s)
+    new = (profile.earliest(one.nodes, one.walltime_s, now) - now for one in shapes)
+    return Survey(tuple(new), found)
+
+
+def starts(snapshot: QueueSnapshot, shapes: Sequence[Shape]) -> tuple[float, ...]:
+    """Seconds until a new job of each shape would start, as Slurm plans: by limits."""
+    return survey(snapshot, shapes).new
+
+
+def _as_it_runs(snapshot: QueueSnapshot, shares: Sequence[float], random: Random | None) -> Profile:
     now = snapshot.now_s
     ends = sorted(
-        (max(_end(job.end_by_s, now, shares, random), now + OVERDUE_S), job.nodes)
+        (max(now + (job.end_by_s - now) * _share(shares, random), now + OVERDUE_S), job.nodes)
         for job in snapshot.running
     )
     profile = Profile(now, snapshot.free_nodes, ends)
     for kept in snapshot.reservations:
         if kept.end_s > now:
             profile.take(kept.nodes, max(kept.start_s, now), kept.end_s)
-    starts = []
-    for job in snapshot.pending:
-        if job.held:
-            starts.append(inf)
-            continue
-        lasts_s = job.limit_s * _share(shares, random)
-        start_s = profile.earliest(job.nodes, lasts_s, max(now, job.eligible_s or now))
-        if start_s < inf:
-            profile.take(job.nodes, start_s, start_s + lasts_s)
-        starts.append(start_s)
-    return profile, starts
-
-
-def starts(
-    snapshot: QueueSnapshot,
-    shapes: Sequence[Shape],
-    *,
-    shares: Sequence[float] = (),
-    random: Random | None = None,
-) -> list[float]:
-    """Seconds from the snapshot until a new job of each shape, last in the queue, would start; inf
-    where it would not (larger than what is up, the partition down)."""
-    if not snapshot.up:
-        return [inf] * len(shapes)
-    profile, _ = planned(snapshot, shares=shares, random=random)
-    now = snapshot.now_s
-    return [profile.earliest(one.nodes, one.walltime_s, now) - now for one in shapes]
+    return profile
 
 
 def probed(snapshot: QueueSnapshot, shape: Shape) -> float | None:
@@ -157,10 +174,6 @@ def probed(snapshot: QueueSnapshot, shape: Shape) -> float | None:
     first_s = profile.earliest(shape.nodes, 0.0, snapshot.now_s) - snapshot.now_s
     queued = sum(job.nodes * job.limit_s for job in snapshot.pending if not job.held)
     return first_s + queued / max(1, snapshot.total_nodes)
-
-
-def _end(end_by_s: float, now_s: float, shares: Sequence[float], random: Random | None) -> float:
-    return now_s + (end_by_s - now_s) * _share(shares, random)
 
 
 def _share(shares: Sequence[float], random: Random | None) -> float:

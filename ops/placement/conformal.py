@@ -2,9 +2,9 @@
 
 Split conformal prediction over the latest scores gives the quantile (Vovk et al. 2005; the rank is
 ceil((n + 1) p), Lei et al. 2018), and each level is steered by what it covered so far (adaptive
-conformal inference, Gibbs and Candès 2021: level += rate · (p − covered)), so that in the long run a
-share p of the starts comes no later, though queues drift. A bound is judged as soon as it is known:
-when the job starts, or when the bound has passed and it has not.
+conformal inference, Gibbs and Candès 2021: level += rate · (p − covered)), so that in the long run
+a share p of the starts comes no later, though queues drift. A bound is judged as soon as it is
+known: when the job starts, or when the bound has passed and it has not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long a job would wait: a distribution, from what is asked and from how wrong it was before.
 
 What a queue says (`sbatch --test-only`, `squeue --start`, or our own simulation) is a feature, not
-an answer. The score of a past job is log((wait + C) / (said + C)): how many times as long as said it
-took, with minutes counting little. The quantiles of the scores of jobs of the same kind make the
+an answer. The score of a past job is log((wait + C) / (said + C)): how many times as long as said
+it took, with minutes counting little. The quantiles of the scores of jobs of the same kind make the
 distribution (`conformal`). Until enough of them have started there is a prior; an outage resets to
 it, since what a queue did before says little about what it does after.
 """
@@ -122,11 +122,6 @@ def _distribution(
     )
     text = f"{kind}: {'prior' if basis is Basis.PRIOR else f'{known} starts observed'}"
     return WaitEstimate(LEVELS, waits, basis, text, known)
-
-
-def certain(wait_s: float, text: str) -> WaitEstimate:
-    """A wait taken as it is said."""
-    return WaitEstimate((0.5,), (wait_s,), Basis.CALIBRATED, text, 1_000_000)
 
 
 def given(estimate: WaitEstimate, waited_s: float) -> WaitEstimate:

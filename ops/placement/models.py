@@ -1,9 +1,11 @@
-"""Where waits come from in the study: centres whose queues are drawn, copied from a trace, or lived.
+"""Where waits come from in the study: centres whose queues are drawn, copied from a trace, or
+lived.
 
 A centre answers in the same way whatever stands behind it: `submit`, `withdraw`, `reshape`, and who
 starts when. In a `DrawnCentre` the n-th job submitted has its own random number, which depends on
 the seed, the centre and n alone: policies that submit the n-th job at the same time wait the same
-(common random numbers). A `LivedCentre` is a machine with its background, the same for all policies.
+(common random numbers). A `LivedCentre` is a machine with its background, the same for all
+policies.
 """
 
 from __future__ import annotations
@@ -58,6 +60,10 @@ class Centre(Protocol):
 
     def truth(self, now_s: float, shape: Shape, ahead: int = 0) -> float:
         """What a job of that shape, submitted now behind `ahead` other new ones, will wait."""
+        ...
+
+    def left(self, now_s: float, key: Hashable) -> float:
+        """What a job that waits will still wait, in truth."""
         ...
 
     def snapshot(self, now_s: float) -> QueueSnapshot | None:
@@ -121,6 +127,10 @@ class DrawnCentre:
         """What the next submission will wait."""
         return self._wait(self._num + ahead, now_s, shape)
 
+    def left(self, now_s: float, key: Hashable) -> float:
+        """As drawn at its submission."""
+        return self._pending[key][0] - now_s
+
     def snapshot(self, now_s: float) -> QueueSnapshot | None:
         """There is no queue, only waits."""
         return None
@@ -175,14 +185,22 @@ class LivedCentre:
         other, probe = self.machine.copy(), object()
         if probe in other.submit(now_s, probe, shape):
             return 0.0
-        while other.next_s < now_s + ORACLE_HORIZON_S:
-            if probe in other.step():
-                return other.now_s - now_s
-        return inf
+        return _until_it_starts(other, now_s, probe)
+
+    def left(self, now_s: float, key: Hashable) -> float:
+        """By letting a copy live on until it starts."""
+        return _until_it_starts(self.machine.copy(), now_s, key)
 
     def snapshot(self, now_s: float) -> QueueSnapshot | None:
         """The queue as its users see it."""
         return self.machine.snapshot(now_s)
+
+
+def _until_it_starts(machine: Machine, now_s: float, key: Hashable) -> float:
+    while machine.next_s < now_s + ORACLE_HORIZON_S:
+        if key in machine.step():
+            return machine.now_s - now_s
+    return inf
 
 
 def exponential(mean_s: float) -> Draw:
@@ -199,8 +217,8 @@ def lognormal(mean_s: float, sigma: float) -> Draw:
 class Bootstrapped:
     """Waits of the trace: that of a job with a similar limit that was submitted about then.
 
-    Of the `NEAR` jobs of that class of limits nearest in submission, one is drawn by its weight. The
-    trace is repeated when it ends. It knows no machine size: the number of nodes plays no part.
+    Of the `NEAR` jobs of that class of limits nearest in submission, one is drawn by its weight.
+    The trace is repeated when it ends. It knows no machine size: the number of nodes plays no part.
     """
 
     NEAR = 60

@@ -143,7 +143,7 @@ def _submits(
         option, reason = best(site, shapes, estimates.new, cover, room)
         if option is None:
             break
-        for _ in range(option.copies):
+        for chain in range(option.copies):
             cover.add_pending(option.shape, estimates.new[name, option.shape])
             actions.append(
                 Action(

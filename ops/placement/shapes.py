@@ -143,6 +143,7 @@ class Basis(StrEnum):
     """What an estimate rests on."""
 
     PRIOR = "prior"
+    SAID = "as said"  # taken as the queue says it
     CALIBRATED = "calibrated"
     SIMULATED = "own simulation"
 

@@ -1,8 +1,8 @@
 """Traces of real queues, read as they are published; the project ships none of them.
 
 `kth`: KTH-SP2-1996 of the Parallel Workloads Archive (Standard Workload Format; D. Feitelson, from
-Lars Malinowsky). `drac` and `pairs`: jobs of Graham in 2021, and `sbatch --test-only` answers beside
-true starts on Narval in 2022, both of mila-iqia/slurm-queue-time-pred (MIT).
+Lars Malinowsky). `drac` and `pairs`: jobs of Graham in 2021, and `sbatch --test-only` answers
+beside true starts on Narval in 2022, both of mila-iqia/slurm-queue-time-pred (MIT).
 """
 
 from __future__ import annotations
