@@ -6,7 +6,7 @@ down, a job of ours waits for what will not come (a budget, a limit), or its job
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,8 @@ from ops.placement.sites import Site
 
 DAY_S = 86_400
 FRESH_S = 600.0  # a look or probe that is older is asked anew where a decision is open
-PATIENCE_S = 300.0  # for a look that was asked for; then one decides without it
+REACH = 3.0  # longest walltimes that a plan looks ahead
+MAX_CHAINS = 8  # side by side at one site
 MAX_PROBES = 4  # of one plan at one site
 _STUCK = ("Assoc", "QOS", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "BadConstraints",
           "PartitionTimeLimit", "PartitionNodeLimit", "JobHeldAdmin", "DependencyNeverSatisfied",
@@ -80,7 +81,7 @@ def outlook(
     }
     situation = Situation(
         now_s=now,
-        work_left=facts.work_left,
+        work_left=within_reach(facts.work_left, profiles),
         sites=profiles,
         jobs=tuple(job_state(job, now) for job in open_jobs),
         spent_node_hours={one.name: spent(jobs, one.name, now) for one in profiles},
@@ -95,6 +96,16 @@ def outlook(
         down=frozenset(left_alone),
     )
     return Outlook(situation, _estimates(profiles, open_jobs, known, situation), left_alone)
+
+
+def within_reach(work_left: float | None, profiles: Sequence[SiteProfile]) -> float | None:
+    """The work that a plan looks at: to the target, or to a few of the longest walltimes ahead.
+    What is asked for today changes nothing beyond, and is lost sight of over a long run."""
+    if work_left is None or not profiles:
+        return work_left
+    longest_s = max(shape.walltime_s for one in profiles for shape in one.shapes)
+    speed = sum(one.speed * max(shape.nodes for shape in one.shapes) for one in profiles)
+    return min(work_left, REACH * longest_s * speed)
 
 
 def _estimates(
@@ -220,7 +231,7 @@ def told(made: Plan, seen: Outlook, known: Knowledge, facts: Facts) -> list[dict
     """The plan as agents read it: jobs named, holds with the true reason, and what is to be looked
     at where a decision is open. A submission waits for the look that it is to rest on."""
     now, actions = seen.situation.now_s, []
-    for action in made.actions:
+    for action in _in_chains(made.actions, seen.situation.jobs):
         if action.do is Do.HOLD:
             why = seen.left_alone.get(action.site, action.reason)
             actions.append({"do": "hold", "site": action.site, "reason": why})
@@ -231,6 +242,24 @@ def told(made: Plan, seen: Outlook, known: Knowledge, facts: Facts) -> list[dict
         submits = any(one.do is Do.SUBMIT for one in made.actions if one.site == profile.name)
         actions += _wanted(profile, known.queue(profile.name), chosen, submits, seen, now)
     return actions
+
+
+def _in_chains(actions: Sequence[Action], jobs: Sequence[JobState]) -> Iterator[Action]:
+    """Each new job in a chain of its own site where nobody waits yet: two that waited in one chain
+    would stand at the same door, and only one of them could pass. It follows who runs there."""
+    waiting = {(job.site, job.chain) for job in jobs if job.phase is JobPhase.PENDING}
+    running = {(job.site, job.chain): job.name for job in jobs if job.phase is JobPhase.RUNNING}
+    for action in actions:
+        if action.do is Do.SUBMIT:
+            chain = action.chain
+            while (action.site, chain) in waiting:
+                chain = (chain + 1) % MAX_CHAINS
+                if chain == action.chain:
+                    break
+            waiting.add((action.site, chain))
+            after = running.get((action.site, chain))
+            action = replace(action, chain=chain, after=after)
+        yield action
 
 
 def _told(action: Action, seen: Outlook, facts: Facts) -> dict[str, Any]:

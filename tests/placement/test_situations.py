@@ -99,7 +99,6 @@ async def test_a_login_shell_that_prints_a_banner_disturbs_nothing(
 def accounted(clusters: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with accounts and budgets, whose controller forgets ended jobs at once."""
     folder = tmp_path_factory.mktemp("accounting")
-    folder.chmod(0o755)
     munge = clusters.folder / "munge" / "socket"
     books = Accounting(folder, munge, clusters.processes)
     conf = books.start()
