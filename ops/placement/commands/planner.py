@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Print the plan as things stand; write nothing.")
 @broker_option
 def planner(run: str, sites: Path, once: bool, broker: str | None) -> int:
-    """Plan where RUN stands in queues, or stand by until its planner is gone.
+    """Plan where RUN stands in queues, or stand by.
 
     It reads the log and writes plans; the agents of the sites carry them out. Any number may run:
     one plans. Ends when the run has finished.
@@ -93,9 +93,10 @@ def _name(run: str) -> Iterator[str]:
 @json_option
 @broker_option
 def why(run: str, as_json: bool, broker: str | None) -> None:
-    """Tell which sites, which shapes, the waits expected, the last error, the next step.
+    """Tell where RUN stands in queues, why, and what is next.
 
-    All of it is in the log: it needs no planner, no agent and no sites file.
+    Sites, shapes, the waits expected, the last error, the next step. All of it is in
+    the log: it needs no planner, no agent and no sites file.
     """
     said = asyncio.run(_why(run, broker))
     if as_json:
