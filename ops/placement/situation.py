@@ -6,6 +6,7 @@ down, a job of ours waits for what will not come (a budget, a limit), or its job
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,9 +27,13 @@ from ops.placement.sites import Site
 
 DAY_S = 86_400
 REACH = 3.0  # longest walltimes that a plan looks ahead
-_STUCK = ("Assoc", "QOS", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "BadConstraints",
-          "PartitionTimeLimit", "PartitionNodeLimit", "JobHeldAdmin", "DependencyNeverSatisfied",
-          "launch failed")  # fmt: skip
+# Reasons for which a waiting job does not start when its turn comes: a budget that is used up, a
+# limit of each single job, a hold. (…RunMinutes, and limits of jobs at a time, pass by themselves.)
+_STUCK = re.compile(
+    r"(?<!Run)Minutes|UsageThreshold|Max\w*PerJob|MaxWall|InvalidAccount|InvalidQOS|"
+    r"AccountNotAllowed|QOSNotAllowed|BadConstraints|PartitionTimeLimit|PartitionNodeLimit|"
+    r"JobHeld|NeverSatisfied|launch failed"
+)
 _FAILED = ("failed", "unknown", "completed")
 
 
@@ -182,7 +187,7 @@ def _left_alone(queue: Queue, jobs: Sequence[Job]) -> str:
     if queue.seen is not None and not queue.seen.up:
         return "its partition starts nothing now"
     for job in jobs:
-        if job.state == "submitted" and job.why_waiting.startswith(_STUCK):
+        if job.state == "submitted" and _STUCK.search(job.why_waiting):
             return f"job {job.job_id} waits for what its turn does not bring: {job.why_waiting}"
     return ""
 

@@ -111,6 +111,15 @@ async def test_a_site_that_is_not_well_is_left_alone_and_it_says_why(
     assert reason in hold["reason"]
 
 
+async def test_a_limit_that_passes_by_itself_does_not_stop_the_planning(told: Told) -> None:
+    waits = JobObserved(
+        job_name="j-1", job_id="1", phase="pending", nodes=2, why_waiting="QOSMaxJobsPerUserLimit"
+    )
+    await told.agent(intended(1), JobSubmitted(job_name="j-1", job_id="1"), waits)
+    holds = [one["reason"] for one in await told.actions() if one["do"] == "hold"]
+    assert not any("QOSMaxJobs" in reason for reason in holds)
+
+
 async def test_a_partition_that_is_down_is_looked_at_until_it_is_up(told: Told) -> None:
     await told.agent(FREE.model_copy(update={"up": False}))
     assert "observe" in [do for do, _ in await told.does()]

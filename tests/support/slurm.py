@@ -161,6 +161,11 @@ class Cluster:
         options = ["-J", name, f"-N{nodes}", "-t", str(minutes), "-o", "/dev/null"]
         return self.run("sbatch", "--parsable", *options, f"--wrap={command}").strip()
 
+    def occupy(self, nodes: int, minutes: int = 60) -> None:
+        """So many nodes are busy with a job of somebody else's, which runs."""
+        job_id = self.submit("background", nodes, minutes)
+        self.until(lambda: (job_id, "background", "R") in self.jobs(), "its background job")
+
     def jobs(self) -> list[tuple[str, str, str]]:
         """(id, name, state) of all jobs that have not ended."""
         said = self.run("squeue", "-h", "-o", "%i|%j|%t")
