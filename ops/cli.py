@@ -48,6 +48,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "audit",
         "Replay a log and verify what the run promises.",
     ),
+    "place": (
+        "ops.commands.place",
+        "place",
+        "Ask the sites' queues for compute, as any user may: agents, a planner, and why.",
+    ),
     "simulate": (
         "ops.commands.simulate",
         "simulate",
