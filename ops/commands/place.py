@@ -28,6 +28,16 @@ PLACE: dict[str, tuple[str, str, str]] = {
         "probe",
         "Ask once when a job of each shape of SITE would start.",
     ),
+    "calibration": (
+        "ops.placement.commands.calibration",
+        "calibration",
+        "Tell how often starts kept within the bounds that were stated for them.",
+    ),
+    "simulate": (
+        "ops.placement.commands.simulate",
+        "simulate",
+        "Simulate runs whose sites come and go as queues let them, and compare policies.",
+    ),
     "halt": ("ops.placement.commands.agent", "halt_", "Have the agents here ask nothing any more."),
     "go": ("ops.placement.commands.agent", "go_", "Let the agents here go on after a halt."),
 }

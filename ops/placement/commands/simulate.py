@@ -19,36 +19,61 @@ CHAIN = "elastic-chain"
 
 @click.command()
 @click.option(
-    "--model", type=click.Choice(MODELS), default="exponential", show_default=True,
+    "--model",
+    type=click.Choice(MODELS),
+    default="exponential",
+    show_default=True,
     help="Where waits come from.",
 )
 @click.option(
-    "--sites", type=click.IntRange(1, 20), default=3, show_default=True,
+    "--sites",
+    type=click.IntRange(1, 20),
+    default=3,
+    show_default=True,
     help="Sites of equal speed.",
 )
 @click.option(
-    "--policy", "policies", multiple=True, type=click.Choice([*POLICIES, "all"]), metavar="NAME",
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice([*POLICIES, "all"]),
+    metavar="NAME",
     help="What decides; may be given again. Without it, all.",
 )
 @click.option(
-    "--duration", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+    "--duration",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
     help="Training time with all sites live, in mean waits.",
 )
 @click.option(
-    "--walltime", type=click.FloatRange(0.01),
+    "--walltime",
+    type=click.FloatRange(0.01),
     help="Of exponential and lognormal waits: the longest job, in mean waits; else no limit.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The seed.")
 @click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many seeds, from --seed: also tells how often a policy beats elastic-chain.",
+)
+@click.option(
     "--replicas", type=click.IntRange(2), help="Runs of each policy; by default 4000, of traces 20."
 )
 @click.option(
-    "--traces", type=click.Path(path_type=Path),
+    "--traces",
+    type=click.Path(path_type=Path),
     help="Folder of traces; else $ATOLL_TRACES, else ../shared/traces.",
 )
 @click.option("--conservative", is_flag=True, help="Endogenous: conservative backfill, not EASY.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.svg",
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.svg",
     help="Draw the distributions here (needs atoll[report]).",
 )
 @json_option
@@ -59,6 +84,7 @@ def simulate(
     duration: float,
     walltime: float | None,
     seed: int,
+    seeds: int,
     replicas: int | None,
     traces: Path | None,
     conservative: bool,
@@ -93,21 +119,32 @@ def simulate(
     number = replicas or (4000 if drawn and not set(wanted) - set(POLICIES[:4]) else 20)
     made = setting(model, sites, walltime=walltime, folder=traces, conservative=conservative)
     run = [name for name in POLICIES if name in {*wanted, BASELINE, CHAIN}]
+    about = {"model": model, "sites": sites}
+    told: list[dict[str, Any]] = []
+    every: list[Result] = []
     with Meter() as meter:
-        results = study.compare(made, run, duration, seed, number, meter)
-    told = _told(results, wanted, made.mean_wait_s)
-    about = {"model": model, "sites": sites, "seed": seed}
+        for one in range(seed, seed + seeds):
+            results = study.compare(made, run, duration, one, number, meter)
+            rows = [about | {"seed": one} | row for row in _told(results, wanted, made.mean_wait_s)]
+            for row in rows if as_json else ():
+                print_json(row)
+            told += rows
+            every += results
+    all_seeds = study.pooled(every)
+    if seeds > 1:
+        paired = {"paired_seeds": study.paired(told, CHAIN)}
+        rows = _told(all_seeds, wanted, made.mean_wait_s)
+        told = [about | {"seed": seed} | row | paired for row in rows]
+        for row in told if as_json else ():
+            print_json(row | {"seeds": seeds})
     if output is not None:
         from ops.placement import picture
 
-        shown = [result for result in results if result.policy in wanted]
+        shown = [result for result in all_seeds if result.policy in wanted]
         title = f"{model}, {sites} sites, D = {duration:g} mean waits"
         picture.of_study(shown, title, output)
-    if as_json:
-        for one in told:
-            print_json(about | one)
-    else:
-        _show(told, about)
+    if not as_json:
+        _show(told, about | {"seed": seed})
 
 
 def _told(results: list[Result], wanted: list[str], unit_s: float) -> list[dict[str, Any]]:
@@ -127,8 +164,17 @@ def _show(told: list[dict[str, Any]], about: dict[str, Any]) -> None:
     from ops.terminal import Console
 
     table = Table(
-        "policy", "mean h", "median h", "q90 h", "vs wait-for-all", "vs chain", "node-hours",
-        "idle", "no site h", "probes/day", "jobs/day",
+        "policy",
+        "mean h",
+        "median h",
+        "q90 h",
+        "vs wait-for-all",
+        "vs chain",
+        "node-hours",
+        "idle",
+        "no site h",
+        "probes/day",
+        "jobs/day",
     )
     for one in told:
         hours = one["time_to_target_hours"]
@@ -150,6 +196,8 @@ def _show(told: list[dict[str, Any]], about: dict[str, Any]) -> None:
         f"{about['sites']} sites, {first['replicas']} runs a policy, seed {about['seed']}",
         markup=False,
     )
+    for name, (num_won, num) in first.get("paired_seeds", {}).items():
+        console.print(f"{name} is faster in the mean than {CHAIN} in {num_won} of {num} seeds")
     for one in told:
         if one["unfinished"]:
             console.print(f"{one['policy']}: {one['unfinished']} runs did not reach the target")
