@@ -71,6 +71,7 @@ CODES = {
     "SpawnFailed": INVALID,
     "StateLost": INVALID,
     "TensorFileInvalid": INVALID,
+    "TraceInvalid": INVALID,
     "VersionDiffers": INVALID,
     "WireInvalid": INVALID,
 }

@@ -24,6 +24,7 @@ BENCHES: dict[str, str] = {
     "failover": "ops.bench.failover",
     "grants": "ops.bench.grants",
     "overhead": "ops.bench.overhead",
+    "placement": "ops.bench.placement",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
     "torchft": "ops.bench.torchft",
@@ -61,6 +62,7 @@ def bench(
     failover  what a death costs in seconds who lives on, and who comes back
     grants    durable grants per second on a real broker
     overhead  what share of the wall time an exchange costs at H inner steps a round
+    placement what a plan costs, and a simulated year of three sites
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase
     torchft   an outer round of 50 million parameters, beside torchft's DiLoCo

@@ -18,6 +18,11 @@ PLACE: dict[str, tuple[str, str, str]] = {
         "planner",
         "Plan where RUN stands in queues, or stand by.",
     ),
+    "plan": (
+        "ops.placement.commands.planner",
+        "plan_",
+        "Print what would be planned for RUN as things stand.",
+    ),
     "why": (
         "ops.placement.commands.planner",
         "why",
@@ -30,6 +35,16 @@ PLACE: dict[str, tuple[str, str, str]] = {
     ),
     "halt": ("ops.placement.commands.agent", "halt_", "Have the agents here keep still."),
     "go": ("ops.placement.commands.agent", "go_", "Let the agents here go on."),
+    "calibration": (
+        "ops.placement.commands.calibration",
+        "calibration",
+        "Tell how often starts kept within the bounds that were stated for them.",
+    ),
+    "simulate": (
+        "ops.placement.commands.simulate",
+        "simulate",
+        "Simulate runs whose sites come and go as queues let them, and compare policies.",
+    ),
 }
 
 

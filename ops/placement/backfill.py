@@ -125,21 +125,38 @@ def survey(
     if not snapshot.up:
         never = {(job, shape): inf for job, those in own.items() for shape in those}
         return Survey((inf,) * len(shapes), never)
+    profile, _, found = planned(snapshot, own, shares=shares, random=random)
+    now = snapshot.now_s
+    new = (profile.earliest(one.nodes, one.walltime_s, now) - now for one in shapes)
+    return Survey(tuple(new), found)
+
+
+def planned(
+    snapshot: QueueSnapshot,
+    own: Mapping[str, Sequence[Shape]] = MappingProxyType({}),
+    *,
+    shares: Sequence[float] = (),
+    random: Random | None = None,
+) -> tuple[Profile, list[float], dict[tuple[str, Shape], float]]:
+    """The plan itself: (free nodes with the whole queue in place, the epoch at which each pending
+    job starts, seconds from now for what `own` asks)."""
     now = snapshot.now_s
     profile = _as_it_runs(snapshot, shares, random)
+    starts_s: list[float] = []
     found: dict[tuple[str, Shape], float] = {}
     for job in snapshot.pending:
         not_before_s = max(now, job.eligible_s or now)
         for shape in own.get(job.job_id or "", ()):
             at_s = profile.earliest(shape.nodes, shape.walltime_s, not_before_s)
             found[job.job_id or "", shape] = at_s - now
+        start_s = inf
         if not job.held:
             lasts_s = job.limit_s * _share(shares, random)
             start_s = profile.earliest(job.nodes, lasts_s, not_before_s)
             if start_s < inf:
                 profile.take(job.nodes, start_s, start_s + lasts_s)
-    new = (profile.earliest(one.nodes, one.walltime_s, now) - now for one in shapes)
-    return Survey(tuple(new), found)
+        starts_s.append(start_s)
+    return profile, starts_s, found
 
 
 def starts(snapshot: QueueSnapshot, shapes: Sequence[Shape]) -> tuple[float, ...]:

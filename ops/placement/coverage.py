@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import sqrt
+from math import inf, sqrt
 from random import Random
 from typing import Any
 
 from ops.placement.backfill import starts
+from ops.placement.conformal import LEVELS
 from ops.placement.estimate import Estimator, Features, Forecast
 from ops.placement.machine import TraceJob
 from ops.placement.shapes import Basis, PendingJob, QueueSnapshot, RunningJob, Shape
@@ -89,12 +90,16 @@ def _learn(
 
 def coverage(found: Sequence[Judged], *, since_s: float = 0.0) -> list[Coverage]:
     """Coverage at BOUNDS of the forecasts from `since_s` on that rest on observed starts."""
-    counted = [
+    counted = _counted(found, since_s)
+    return [_covered(counted, level) for level in BOUNDS] if counted else []
+
+
+def _counted(found: Sequence[Judged], since_s: float) -> list[Judged]:
+    return [
         one
         for one in found
         if one.observation.at_s >= since_s and one.forecast.estimate.basis is not Basis.PRIOR
     ]
-    return [_covered(counted, level) for level in BOUNDS] if counted else []
 
 
 def _covered(found: Sequence[Judged], level: float) -> Coverage:
@@ -202,3 +207,16 @@ def _queue(
             for which in sorted(which for _, which in waiting)
         ),
     )
+
+
+def curve(found: Sequence[Judged], *, since_s: float = 0.0) -> list[tuple[float, float]]:
+    """(level, share of starts within its bound) at each level that is forecast."""
+    counted = _counted(found, since_s)
+    if not counted:
+        return []
+    return [(level, _covered(counted, level).share) for level in LEVELS]
+
+
+def num_prior(found: Sequence[Judged]) -> int:
+    """How many forecasts rest on nothing seen."""
+    return len(found) - len(_counted(found, -inf))

@@ -10,7 +10,8 @@ it, since what a queue did before says little about what it does after.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import exp, inf, log
 
 from ops.placement.conformal import LEVELS, Scores
@@ -125,16 +126,15 @@ def _distribution(
 
 
 def given(estimate: WaitEstimate, waited_s: float) -> WaitEstimate:
-    """What is left of a wait, from now, where so much of it has passed without a start."""
+    """What is left of a wait, from now, where so much of it has passed without a start. Beyond all
+    that was expected: about as long again as it took."""
     passed = estimate.p(waited_s)
-    if waited_s <= 0 or not passed < 1.0:
-        left = tuple(max(0.0, wait - waited_s) for wait in estimate.waits_s)
-        if passed >= 1.0:  # beyond all that was expected: as long again as it took
-            left = tuple(waited_s * level for level in estimate.levels)
-        return WaitEstimate(
-            estimate.levels, left, estimate.basis, estimate.text, estimate.num_observed
-        )
-    left = tuple(
-        max(0.0, estimate.q(passed + level * (1 - passed)) - waited_s) for level in estimate.levels
-    )
-    return WaitEstimate(estimate.levels, left, estimate.basis, estimate.text, estimate.num_observed)
+    if passed >= 1.0:
+        left = [waited_s * level for level in estimate.levels]
+    else:
+        left = [
+            max(0.0, estimate.q(passed + level * (1 - passed)) - waited_s)
+            for level in estimate.levels
+        ]
+    rising = tuple(accumulate(left, max))  # interpolation rounds
+    return replace(estimate, waits_s=rising)

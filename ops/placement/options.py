@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
@@ -14,7 +14,7 @@ from ops.placement.shapes import (
     SiteProfile,
     WaitEstimate,
 )
-from ops.placement.value import Cover, Worth
+from ops.placement.value import Chance, Cover, Worth, chained
 
 MIN_USE = 0.5  # of the node time a job is given, what must be expected to do work
 SPLIT_TIE = 0.98  # a split request that is worth this share of the whole one is preferred
@@ -26,9 +26,14 @@ BEFORE_MAINTENANCE = (0.95, 0.75, 0.5)  # shares of the time until it, that a jo
 class Option:
     """A request: so many independent jobs of one shape."""
 
-    shape: Shape
+    chance: Chance
     copies: int
     worth: Worth
+
+    @property
+    def shape(self) -> Shape:
+        """Of each of them."""
+        return self.chance.shape
 
     @property
     def nodes(self) -> int:
@@ -122,25 +127,48 @@ def _due_hours(job: JobState, now_s: float) -> float:
     return job.shape.nodes * max(0.0, job.ends_at_s - now_s) / 3600
 
 
-def best(
+def chances(
     site: SiteProfile,
     shapes: Sequence[Shape],
     waits: Mapping[tuple[str, Shape], WaitEstimate],
     cover: Cover,
-    room: Room,
+) -> list[Chance]:
+    """When a new job of each shape would run; shapes that are not expected to start are left
+    out."""
+    full = full_shape(site)
+    typical = waits.get((site.name, full))
+    kept = 0.0 if typical is None else chained(full, typical)
+    found = ((shape, waits.get((site.name, shape))) for shape in shapes)
+    return [
+        Chance(cover.points, shape, wait, start_up_s=site.start_up_s, kept=kept)
+        for shape, wait in found
+        if wait is not None and wait.q(0.5) < inf
+    ]
+
+
+def best(
+    site: SiteProfile, known: Sequence[Chance], cover: Cover, room: Room
 ) -> tuple[Option | None, str]:
     """The next request at a site, with the reason; or None, with the reason for that."""
     refused = room.why_not()
     if refused:
         return None, refused
-    options = list(_options(site, shapes, waits, cover, room))
+    full = full_shape(site).nodes
+    options = [
+        Option(one, copies, cover.worth(one, copies))
+        for one in known
+        for copies in PARTS
+        if one.shape.nodes * copies <= full
+        and one.shape.node_hours * copies <= room.node_hours
+        and not room.why_not(copies)
+    ]
     if not options:
         return None, "no shape fits the budget and is expected to start"
     useful = [one for one in options if one.worth.use >= MIN_USE and one.worth.gain > 0]
     if not useful:
         use = max(one.worth.use for one in options)
         return None, f"what waits and runs is enough: one more would work {use:.0%} of its time"
-    chosen, reason = _beyond_error(useful, full_shape(site).nodes)
+    chosen, reason = _beyond_error(useful, full)
     splits = [
         one
         for one in useful
@@ -168,21 +196,3 @@ def _beyond_error(options: Sequence[Option], full: int) -> tuple[Option, str]:
         return default, f"no other gains more than the error of {error / 3600:.0f} node-hours"
     told = f"{gain / 3600:.0f} node-hours more than {default.shape}"
     return top, f"{told}, error {error / 3600:.0f}"
-
-
-def _options(
-    site: SiteProfile,
-    shapes: Sequence[Shape],
-    waits: Mapping[tuple[str, Shape], WaitEstimate],
-    cover: Cover,
-    room: Room,
-) -> Iterator[Option]:
-    full = full_shape(site).nodes
-    for shape in shapes:
-        wait = waits.get((site.name, shape))
-        if wait is None or wait.q(0.5) == inf:
-            continue
-        for copies in PARTS:
-            fits = shape.nodes * copies <= full and not room.why_not(copies)
-            if fits and shape.node_hours * copies <= room.node_hours:
-                yield Option(shape, copies, cover.worth(shape, wait, copies, site.start_up_s))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 
-from ops.placement.options import best, full_shape, grid, room_at
+from ops.placement.options import best, chances, full_shape, grid, room_at
 from ops.placement.shapes import (
     Action,
     Do,
@@ -25,9 +25,10 @@ from ops.placement.shapes import (
     SiteProfile,
     WaitEstimate,
 )
-from ops.placement.value import Cover
+from ops.placement.value import Chance, Cover, Worth
 
 MIN_HORIZON_S = 1800.0
+KEEP_USE = 0.25  # a job that waits and is expected to work less than that of its time is cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,16 @@ def _at_site(
     if name in situation.down:
         return [Action(Do.HOLD, name, "its partition starts nothing now")]
     jobs = [job for job in situation.jobs if job.site == name]
-    actions = _reshapes(site, jobs, now_s, estimates, horizon_s)
+    actions = _changes(site, jobs, now_s, estimates, horizon_s)
+    gone = {action.job for action in actions if action.do is Do.CANCEL}
     changed = {action.job: action.shape for action in actions}
-    jobs = [replace(job, shape=changed.get(job.name) or job.shape) for job in jobs]
-    cover = Cover(full_shape(site).nodes, horizon_s)
-    for job in jobs:
-        _add(cover, job, now_s, estimates)
-    return actions + (_submits(site, jobs, situation, estimates, cover, bool(actions)))
+    jobs = [
+        replace(job, shape=changed.get(job.name) or job.shape)
+        for job in jobs
+        if job.name not in gone
+    ]
+    cover = _cover(site, jobs, now_s, estimates, horizon_s)
+    return actions + _submits(site, jobs, situation, estimates, cover, bool(actions))
 
 
 def _submits(
@@ -139,12 +143,13 @@ def _submits(
     )
     shapes = grid(site, situation.reservations.get(name, ()), situation.now_s)
     actions: list[Action] = []
+    known = chances(site, shapes, estimates.new, cover)
     while True:
-        option, reason = best(site, shapes, estimates.new, cover, room)
+        option, reason = best(site, known, cover, room)
         if option is None:
             break
         for chain in range(option.copies):
-            cover.add_pending(option.shape, estimates.new[name, option.shape])
+            cover.add(option.chance)
             actions.append(
                 Action(
                     Do.SUBMIT,
@@ -160,48 +165,67 @@ def _submits(
     return actions if actions or acted else [Action(Do.HOLD, name, reason)]
 
 
-def _add(cover: Cover, job: JobState, now_s: float, estimates: Estimates) -> None:
-    if job.phase is JobPhase.RUNNING:
-        left_s = job.shape.walltime_s if job.ends_at_s is None else job.ends_at_s - now_s
-        cover.add_running(job.shape.nodes, left_s)
-        return
-    wait = estimates.reshaped.get((job.name, job.shape), estimates.pending.get(job.name))
-    if wait is not None:
-        cover.add_pending(job.shape, wait)
+def _cover(
+    site: SiteProfile,
+    jobs: Sequence[JobState],
+    now_s: float,
+    estimates: Estimates,
+    horizon_s: float,
+) -> Cover:
+    """What is expected of jobs that run and wait."""
+    cover = Cover(full_shape(site).nodes, horizon_s)
+    for job in jobs:
+        if job.phase is JobPhase.RUNNING:
+            left_s = job.shape.walltime_s if job.ends_at_s is None else job.ends_at_s - now_s
+            cover.add_running(job.shape.nodes, left_s)
+            continue
+        wait = estimates.reshaped.get((job.name, job.shape), estimates.pending.get(job.name))
+        if wait is not None:
+            cover.add(Chance(cover.points, job.shape, wait))
+    return cover
 
 
-def _reshapes(
+def _changes(
     site: SiteProfile,
     jobs: Sequence[JobState],
     now_s: float,
     estimates: Estimates,
     horizon_s: float,
 ) -> list[Action]:
-    """Pending jobs that another, smaller shape would serve better than theirs, by more than the
-    error. An ordinary user may only ask for less than was asked; the job keeps its age."""
-    actions = []
+    """What to do to jobs that wait: cancel one that would stand at the door for most of its time,
+    reshape one that a smaller shape would serve better than its own, by more than the error. An
+    ordinary user may only ask for less than was asked; the job keeps its age. One job at a time:
+    what is right for the next one depends on it."""
     for job in jobs:
         wait = estimates.pending.get(job.name)
         if job.phase is not JobPhase.PENDING or wait is None:
             continue
-        cover = Cover(full_shape(site).nodes, horizon_s)
-        for other in jobs:
-            if other is not job:
-                _add(cover, other, now_s, estimates)
-        stays = cover.worth(job.shape, wait, 1, site.start_up_s)
-        found = [
-            (cover.worth(shape, estimates.reshaped[job.name, shape], 1, site.start_up_s), shape)
-            for shape in site.shapes
-            if (job.name, shape) in estimates.reshaped
-            and shape != job.shape
-            and shape.nodes <= job.shape.nodes
-            and shape.walltime_s <= job.shape.walltime_s
-        ]
-        worth, shape = max(found, key=lambda one: one[0].gain, default=(stays, job.shape))
-        gain, error = worth.gain - stays.gain, sqrt(worth.error**2 + stays.error**2)
-        if shape != job.shape and gain > error:
-            told = (
-                f"{gain / 3600:.0f} node-hours more than as {job.shape}, error {error / 3600:.0f}"
-            )
-            actions.append(Action(Do.RESHAPE, site.name, told, shape, job=job.name))
-    return actions
+        cover = _cover(site, [one for one in jobs if one is not job], now_s, estimates, horizon_s)
+        stays = cover.worth(Chance(cover.points, job.shape, wait, start_up_s=site.start_up_s))
+        action = _reshape(site, job, stays, cover, estimates)
+        if action is None and stays.granted > 0 and stays.use < KEEP_USE:
+            why = f"it would work {stays.use:.0%} of its time: others run then"
+            action = Action(Do.CANCEL, site.name, why, job=job.name)
+        if action is not None:
+            return [action]
+    return []
+
+
+def _reshape(
+    site: SiteProfile, job: JobState, stays: Worth, cover: Cover, estimates: Estimates
+) -> Action | None:
+    found = []
+    for shape in site.shapes:
+        wait = estimates.reshaped.get((job.name, shape))
+        smaller = shape.nodes <= job.shape.nodes and shape.walltime_s <= job.shape.walltime_s
+        if wait is not None and smaller and shape != job.shape:
+            chance = Chance(cover.points, shape, wait, start_up_s=site.start_up_s)
+            found.append((cover.worth(chance), shape))
+    if not found:
+        return None
+    worth, shape = max(found, key=lambda one: one[0].own)
+    gain, error = worth.own - stays.own, sqrt(worth.error**2 + stays.error**2)
+    if gain <= error:
+        return None
+    told = f"{gain / 3600:.0f} node-hours more than as {job.shape}, error {error / 3600:.0f}"
+    return Action(Do.RESHAPE, site.name, told, shape, job=job.name)

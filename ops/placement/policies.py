@@ -65,6 +65,15 @@ def _ends_too_soon(world: World, job: JobState) -> bool:
 
 
 @dataclass(slots=True)
+class _Known:
+    """The estimates of one decision, while they are gathered."""
+
+    new: dict[tuple[str, Shape], WaitEstimate] = field(default_factory=dict)
+    pending: dict[str, WaitEstimate] = field(default_factory=dict)
+    reshaped: dict[tuple[str, Shape], WaitEstimate] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Planning:
     """`plan.plan` on what `believes` makes of the queues. `estimators`: one a site, with whatever
     it has seen before the run."""
@@ -80,10 +89,11 @@ class Planning:
     def decide(self, world: World) -> Iterable[Action]:
         """Ask, plan, and remember what was expected of each job that is submitted."""
         self._new.clear()
-        known = Estimates({}, {}, {})
+        known = _Known()
         for site in world.sites:
             self._ask(world, site, known)
-        made = plan(world.situation(), known)
+        estimates = Estimates(known.new, known.pending, known.reshaped)
+        made = plan(world.situation(), estimates)
         numbers = dict(world.lengths)
         for action in made.actions:
             if action.do is Do.SUBMIT and action.shape is not None:
@@ -98,7 +108,7 @@ class Planning:
             forecast = self._asked[job.name]
             self.estimators[job.site].observe(forecast, world.now_s - job.submitted_at_s)
 
-    def _ask(self, world: World, site: SiteProfile, known: Estimates) -> None:
+    def _ask(self, world: World, site: SiteProfile, known: _Known) -> None:
         """Whatever is to be known of a site, into `known`."""
         jobs = [job for job in world.jobs.values() if job.site == site.name]
         waiting = [job for job in jobs if job.phase is JobPhase.PENDING]

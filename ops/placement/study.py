@@ -8,7 +8,7 @@ a reduction 1 - mean(policy) / mean(baseline) has the interval of paired ratios 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from statistics import fmean, median, quantiles
 from typing import Any
@@ -82,6 +82,26 @@ def compare(
             tallies.append(replica(setting, name, duration, f"{seed}/{number}"))
             progress(name, number + 1, num_replicas)
         found.append(Result(name, duration, tuple(tallies), horizon_s))
+    return found
+
+
+def pooled(results: Sequence[Result]) -> list[Result]:
+    """One result a policy, of the replicas of all seeds."""
+    found: dict[str, Result] = {}
+    for one in results:
+        before = found.get(one.policy)
+        tallies = one.tallies if before is None else before.tallies + one.tallies
+        found[one.policy] = replace(one, tallies=tallies)
+    return list(found.values())
+
+
+def paired(rows: Sequence[dict[str, Any]], chain: str) -> dict[str, list[int]]:
+    """In how many seeds of how many each policy was faster, in the mean, than the chain."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        if row["policy"] != chain:
+            won, num = found.get(row["policy"], [0, 0])
+            found[row["policy"]] = [won + (row["reduction_against_chain"] > 0), num + 1]
     return found
 
 

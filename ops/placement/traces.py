@@ -42,7 +42,7 @@ def folder(given: str | Path | None = None) -> Path:
 def kth(path: Path) -> list[TraceJob]:
     """The jobs of KTH-SP2, in the order of submission. Raises TraceInvalid."""
     jobs = []
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines(path), 1):
         if line.startswith(";") or not line.strip():
             continue
         try:
@@ -76,7 +76,7 @@ class Waited:
 def drac(path: Path) -> list[Waited]:
     """The jobs of Graham, in the order of submission. Raises TraceInvalid."""
     jobs = []
-    for number, row in enumerate(csv.DictReader(_lines(path)), 2):
+    for number, row in enumerate(csv.DictReader(lines(path)), 2):
         try:
             jobs.append(
                 Waited(
@@ -111,7 +111,7 @@ class Pair:
 def pairs(path: Path) -> list[Pair]:
     """The pairs, in the order of the estimate. Raises TraceInvalid."""
     found = []
-    for number, row in enumerate(csv.DictReader(_lines(path)), 2):
+    for number, row in enumerate(csv.DictReader(lines(path)), 2):
         try:
             hours, minutes, seconds = (int(part) for part in row["time"].split(":"))
             found.append(
@@ -131,7 +131,8 @@ def _epoch(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def _lines(path: Path) -> Iterator[str]:
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file, unpacked where it is packed. Raises TraceInvalid."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path, "rt", encoding="utf-8", errors="replace") as packed:
