@@ -38,12 +38,12 @@ PLACE: dict[str, tuple[str, str, str]] = {
     "calibration": (
         "ops.placement.commands.calibration",
         "calibration",
-        "Tell how often starts kept within the bounds that were stated for them.",
+        "Tell how often starts kept within stated bounds.",
     ),
     "simulate": (
         "ops.placement.commands.simulate",
         "simulate",
-        "Simulate runs whose sites come and go as queues let them, and compare policies.",
+        "Simulate runs that live on queues, and compare policies.",
     ),
 }
 
