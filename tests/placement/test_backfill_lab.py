@@ -134,10 +134,10 @@ async def test_our_backfill_is_no_worse_than_squeue_start(
         cases = await gather(made, 32)
     record(cases)
     assert len(cases) >= 30 and sum(case.ends_early for case in cases) >= 10
-    ours = [abs(case.ours_s - case.true_s) for case in cases]
-    theirs = [abs(case.squeue_s - case.true_s) for case in cases]
-    assert statistics.mean(ours) <= statistics.mean(theirs) + 5.0, "grain of their clock: seconds"
-    assert statistics.median(ours) <= statistics.median(theirs) + 5.0
+    worse = [abs(case.ours_s - case.true_s) - abs(case.squeue_s - case.true_s) for case in cases]
+    error = statistics.stdev(worse) / len(worse) ** 0.5
+    assert statistics.mean(worse) <= 2 * error, "farther from the truth, case by case"
+    assert statistics.median(worse) <= 5.0
 
 
 async def gather(made: Lab, wanted: int) -> list[Case]:

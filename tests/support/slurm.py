@@ -136,6 +136,13 @@ class Cluster:
         """SIGKILL: the state is what it wrote down last."""
         self.processes.kill(f"{self.name}-ctld")
 
+    def forget(self) -> None:
+        """A controller that knows of no job: ids begin anew."""
+        self.kill_controller()
+        self.start_controller("-c")
+        self.until(self.is_answering, "its controller")
+        self.wait_until_up()
+
     def freeze(self) -> None:
         """The controller hears and does nothing until `thaw`."""
         self.processes[f"{self.name}-ctld"].send_signal(signal.SIGSTOP)
