@@ -134,7 +134,7 @@ async def test_the_kill_switch_stops_everything_and_cancels_if_it_is_to(
     assert acting.agent is not None
     calls = acting.agent._clerk.scheduler.calls  # type: ignore[attr-defined]
     await acting.plan(submit(names[1]))
-    await asyncio.sleep(3)
+    await asyncio.sleep(2)
     assert acting.agent._clerk.scheduler.calls == calls  # type: ignore[attr-defined]
     assert [job.name for job in await acting.jobs()] == [names[0]]
     halt.halt(acting.root, "and its jobs are to go", cancel=True)
@@ -189,6 +189,7 @@ async def test_there_is_one_agent_a_site_and_user(acting: Acting) -> None:
     await elsewhere.kill()
 
 
+@pytest.mark.soak
 async def test_an_observation_is_an_event_only_where_something_changed(acting: Acting) -> None:
     (name,) = job_names(1)
     await acting.plan(submit(name))

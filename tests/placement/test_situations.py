@@ -141,6 +141,7 @@ async def test_a_job_whose_budget_is_exhausted_is_named_and_its_site_left_alone(
         await acting.kill()
 
 
+@pytest.mark.soak
 async def test_a_job_that_the_controller_forgot_is_found_in_the_accounts(
     tmp_path: Path, accounted: Cluster, sites_file: MakeSites
 ) -> None:

@@ -70,6 +70,7 @@ async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_an
     assert [one[0] for one in cluster.named(name)] == [job.job_id]
 
 
+@pytest.mark.soak
 async def test_a_controller_that_hangs_during_a_submission_and_takes_it_later(
     acting: Acting, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ async def test_a_controller_killed_while_it_is_polled_ends_no_job(
     assert (await acting.job(name)).state == "submitted" and len(cluster.named(name)) == 1
 
 
+@pytest.mark.soak
 async def test_an_id_that_another_job_has_now_is_not_taken_for_ours(
     acting: Acting, cluster: Cluster
 ) -> None:

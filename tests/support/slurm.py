@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -137,8 +138,10 @@ class Cluster:
         self.processes.kill(f"{self.name}-ctld")
 
     def forget(self) -> None:
-        """A controller that knows of no job: ids begin anew."""
+        """A controller that knows of no job: ids begin anew, which even "-c" does not do."""
         self.kill_controller()
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
         self.start_controller("-c")
         self.until(self.is_answering, "its controller")
         self.wait_until_up()
