@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from operator import mul
 
 from ops.placement.shapes import Shape, WaitEstimate
 
-NUM_POINTS = 20
-NUM_DRAWS = 12  # quantiles that stand for a distribution where a mean is taken
+NUM_POINTS = 16
+NUM_DRAWS = 8  # quantiles that stand for a distribution where a mean is taken
 _DRAWS = tuple((k + 0.5) / NUM_DRAWS for k in range(NUM_DRAWS))
 
 
@@ -68,7 +69,7 @@ class Chance:
         horizon_s = points[-1] + points[0]
         left = [max(0.0, horizon_s - wait.q(p)) for p in _DRAWS]
         mean = sum(left) / NUM_DRAWS
-        variance = sum((one - mean) ** 2 for one in left) / NUM_DRAWS
+        variance = sum([(one - mean) ** 2 for one in left]) / NUM_DRAWS
         self.spread = sqrt(variance / (wait.num_observed + 1))
 
 
@@ -95,8 +96,8 @@ class Cover:
         nodes = chance.shape.nodes * copies
         room = self._room_for(nodes)
         lost = nodes * chance.lost
-        gain = self.step_s * sum(p * r for p, r in zip(chance.chain, room, strict=True)) - lost
-        own = self.step_s * sum(p * r for p, r in zip(chance.alone, room, strict=True)) - lost
+        gain = self.step_s * sum(map(mul, chance.chain, room)) - lost
+        own = self.step_s * sum(map(mul, chance.alone, room)) - lost
         return Worth(gain, max(0.0, own), nodes * chance.granted, nodes * chance.spread)
 
     def _room_for(self, nodes: int) -> list[float]:
