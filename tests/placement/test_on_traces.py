@@ -33,7 +33,7 @@ def second_half(observations: list[coverage.Observation]) -> list[Coverage]:
 
 @needs_traces
 def test_bounds_cover_on_kth_with_our_own_simulation_of_its_queue() -> None:
-    half, most = second_half(coverage.of_kth(traces.kth(FOLDER / traces.KTH), every=12))
+    half, most = second_half(coverage.of_kth(traces.kth(FOLDER / traces.KTH), every=6))
     assert abs(half.share - 0.5) < 0.05 and abs(most.share - 0.9) < 0.03
 
 
