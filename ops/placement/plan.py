@@ -48,6 +48,7 @@ class Situation:
     reservations: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
     down: frozenset[str] = frozenset()
     stopped: frozenset[str] = frozenset()
+    at: frozenset[str] | None = None  # where something has changed; None: plan every site
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ def plan(situation: Situation, estimates: Estimates) -> Plan:
     horizon_s = _horizon(situation, estimates)
     actions: list[Action] = []
     for site in situation.sites:
+        if situation.at is not None and site.name not in situation.at:
+            continue
         actions += _at_site(site, situation, estimates, horizon_s)
     reasons = dict.fromkeys(f"{one.site}: {one.reason}" for one in actions)
     return Plan(tuple(actions), "; ".join(reasons) or "there are no sites")

@@ -18,7 +18,7 @@ from operator import mul
 
 from ops.placement.shapes import Shape, WaitEstimate
 
-NUM_POINTS = 16
+NUM_POINTS = 12
 NUM_DRAWS = 8  # quantiles that stand for a distribution where a mean is taken
 _DRAWS = tuple((k + 0.5) / NUM_DRAWS for k in range(NUM_DRAWS))
 
