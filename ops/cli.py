@@ -68,8 +68,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "data": ("ops.commands.data", "data", "Build and verify training data."),
 }
 
-# top-level modules of the extra `train`, which some commands need and the plain install lacks
-TRAIN_EXTRA = {"numpy", "safetensors", "tokenizers", "torch", "transformers"}
+# extra -> its top-level modules, which some commands need and the plain install lacks
+EXTRAS = {
+    "train": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "report": {"matplotlib"},
+}
 
 
 class OutputClosed(Exception):
@@ -157,11 +160,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return exits.code_of(error)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in TRAIN_EXTRA:
+        module = (error.name or "").partition(".")[0]
+        extra = next((name for name, holds in EXTRAS.items() if module in holds), None)
+        if extra is None:
             raise
-        _say(
-            f"this command needs {error.name}: install the extra `train` (pip install atoll[train])"
-        )
+        _say(f"this needs {module}: install the extra `{extra}` (pip install atoll[{extra}])")
         return exits.INVALID
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))

@@ -24,12 +24,14 @@ class Scores:
         self.steered = list(LEVELS)
         self._latest: deque[float] = deque()
         self._sorted: list[float] = []
+        self._known: list[float] = []  # the quantiles, until something changes
 
     def __len__(self) -> int:
         return len(self._latest)
 
     def add(self, score: float) -> None:
         """A score that has been observed; the oldest goes when there are too many."""
+        self._known = []
         self._latest.append(score)
         insort(self._sorted, score)
         if len(self._latest) > self.window:
@@ -37,12 +39,15 @@ class Scores:
 
     def judge(self, level: int, covered: bool) -> None:
         """The bound of LEVELS[level] held, or not: steer by it, within [0, 1]."""
+        self._known = []
         moved = self.steered[level] + self.rate * (LEVELS[level] - covered)
         self.steered[level] = min(1.0, max(0.0, moved))
 
     def quantiles(self) -> list[float]:
         """The score at each level, rising; inf where there are too few scores for a level."""
-        num, highest, found = len(self._sorted), -inf, []
+        if self._known:
+            return self._known
+        num, highest, found = len(self._sorted), -inf, self._known
         for p in self.steered:
             rank = max(1, ceil((num + 1) * p - 1e-9))
             highest = max(highest, self._sorted[rank - 1] if rank <= num else inf)

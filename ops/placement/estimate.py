@@ -20,6 +20,7 @@ from ops.placement.shapes import Basis, WaitEstimate
 SOFTEN_S = 120.0  # C: below it a wait is as good as none
 NOW_S = 60.0  # said to start within it: "now", the trustworthy answer
 MIN_OBSERVED = 8  # starts of a kind, from which on they and not the prior are believed
+ROUNDING_S = 1e-3  # a start as late as one before is within a bound that was made of that one
 LONGEST_S = 90 * 86400.0
 # Quantiles of the scores at LEVELS before anything is known. From published pairs of estimate and
 # start: of those said to start now, half did within 3 minutes and 90 % within 4 h; else half start
@@ -119,7 +120,8 @@ def _distribution(
     scores: tuple[float, ...] | list[float], said_s: float, basis: Basis, kind: str, known: int
 ) -> WaitEstimate:
     waits = tuple(
-        min(LONGEST_S, max(0.0, (said_s + SOFTEN_S) * exp(one) - SOFTEN_S)) for one in scores
+        min(LONGEST_S, max(0.0, (said_s + SOFTEN_S) * exp(one) - SOFTEN_S) + ROUNDING_S)
+        for one in scores
     )
     text = f"{kind}: {'prior' if basis is Basis.PRIOR else f'{known} starts observed'}"
     return WaitEstimate(LEVELS, waits, basis, text, known)

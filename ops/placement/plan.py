@@ -28,6 +28,7 @@ from ops.placement.shapes import (
 from ops.placement.value import Chance, Cover, Worth
 
 MIN_HORIZON_S = 1800.0
+NUM_AHEAD = 2  # of the longest jobs, how many a plan looks ahead
 KEEP_USE = 0.25  # a job that waits and is expected to work less than that of its time is cancelled
 
 
@@ -47,6 +48,7 @@ class Situation:
     reservations: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
     down: frozenset[str] = frozenset()
     stopped: frozenset[str] = frozenset()
+    at: frozenset[str] | None = None  # where something has changed; None: plan every site
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,16 @@ def plan(situation: Situation, estimates: Estimates) -> Plan:
     horizon_s = _horizon(situation, estimates)
     actions: list[Action] = []
     for site in situation.sites:
+        if situation.at is not None and site.name not in situation.at:
+            continue
         actions += _at_site(site, situation, estimates, horizon_s)
     reasons = dict.fromkeys(f"{one.site}: {one.reason}" for one in actions)
     return Plan(tuple(actions), "; ".join(reasons) or "there are no sites")
 
 
 def _horizon(situation: Situation, estimates: Estimates) -> float:
-    """Until when work counts: the time that is left with every site live, and a typical wait."""
+    """Until when work counts: the time that is left with every site live, two of the longest jobs
+    at most (what comes later is planned later), and a typical wait."""
     fulls = [(site, full_shape(site)) for site in situation.sites]
     if not fulls:
         return MIN_HORIZON_S
@@ -94,9 +99,10 @@ def _horizon(situation: Situation, estimates: Estimates) -> float:
     )
     wait_s = waits[len(waits) // 2] if waits else 0.0
     longest = float(max(full.walltime_s for _, full in fulls))
-    left_s = longest
+    left_s = NUM_AHEAD * longest
     if situation.work_left is not None:
-        left_s = situation.work_left / sum(site.speed * full.nodes for site, full in fulls)
+        speed = sum(site.speed * full.nodes for site, full in fulls)
+        left_s = min(left_s, situation.work_left / speed)
     return max(MIN_HORIZON_S, left_s + (wait_s if wait_s < inf else longest))
 
 

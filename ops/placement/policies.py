@@ -91,7 +91,8 @@ class Planning:
         self._new.clear()
         known = _Known()
         for site in world.sites:
-            self._ask(world, site, known)
+            if site.name in world.touched:
+                self._ask(world, site, known)
         estimates = Estimates(known.new, known.pending, known.reshaped)
         made = plan(world.situation(), estimates)
         numbers = dict(world.lengths)

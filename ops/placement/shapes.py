@@ -6,7 +6,7 @@ None, never 0. Everything here is frozen, so that a plan is a function of what i
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -188,14 +188,15 @@ class WaitEstimate:
 
 
 def _interpolate(levels: Sequence[float], waits: Sequence[float], p: float) -> float:
-    if p <= levels[0]:
+    above = bisect_left(levels, p)
+    if above == 0:
         return waits[0]
-    for low, high, a, b in zip(levels, levels[1:], waits, waits[1:], strict=False):
-        if p <= high:
-            if isinf(b):
-                return a if p == low else inf
-            return a + (b - a) * (p - low) / (high - low)
-    return waits[-1]
+    if above == len(levels):
+        return waits[-1]
+    low, a, b = levels[above - 1], waits[above - 1], waits[above]
+    if b == inf:
+        return inf
+    return a + (b - a) * (p - low) / (levels[above] - low)
 
 
 class Do(StrEnum):

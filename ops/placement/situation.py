@@ -26,7 +26,6 @@ from ops.placement.shapes import (
 from ops.placement.sites import Site
 
 DAY_S = 86_400
-REACH = 3.0  # longest walltimes that a plan looks ahead
 # Reasons for which a waiting job does not start when its turn comes: a budget that is used up, a
 # limit of each single job, a hold. (…RunMinutes, and limits of jobs at a time, pass by themselves.)
 _STUCK = re.compile(
@@ -78,7 +77,7 @@ def outlook(
     }
     situation = Situation(
         now_s=now,
-        work_left=within_reach(facts.work_left, profiles),
+        work_left=facts.work_left,
         sites=profiles,
         jobs=tuple(job_state(job, now) for job in open_jobs),
         spent_node_hours={one.name: spent(jobs, one.name, now) for one in profiles},
@@ -93,16 +92,6 @@ def outlook(
         down=frozenset(left_alone),
     )
     return Outlook(situation, _estimates(profiles, open_jobs, known, situation), left_alone)
-
-
-def within_reach(work_left: float | None, profiles: Sequence[SiteProfile]) -> float | None:
-    """The work that a plan looks at: to the target, or to a few of the longest walltimes ahead.
-    What is asked for today changes nothing beyond, and is lost sight of over a long run."""
-    if work_left is None or not profiles:
-        return work_left
-    longest_s = max(shape.walltime_s for one in profiles for shape in one.shapes)
-    speed = sum(one.speed * max(shape.nodes for shape in one.shapes) for one in profiles)
-    return min(work_left, REACH * longest_s * speed)
 
 
 def _estimates(

@@ -9,14 +9,17 @@ shape: T / (T + E[(W - T)+]) of the full shape, whose successor is queued at its
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from itertools import pairwise
+from math import inf, sqrt
+from operator import mul
 
 from ops.placement.shapes import Shape, WaitEstimate
 
-NUM_POINTS = 20
-NUM_DRAWS = 12  # quantiles that stand for a distribution where a mean is taken
+NUM_POINTS = 12
+NUM_DRAWS = 8  # quantiles that stand for a distribution where a mean is taken
 _DRAWS = tuple((k + 0.5) / NUM_DRAWS for k in range(NUM_DRAWS))
 
 
@@ -38,8 +41,8 @@ class Worth:
 
 
 class Chance:
-    """When a job of a shape runs, if it is asked for now: at each point of time how probable that
-    is (`alone`), and with what comes behind its end (`chain`)."""
+    """When a job of a shape runs, if it is asked for now: in each step of time how probable that is
+    in the mean (`alone`), and with what comes behind its end (`chain`)."""
 
     __slots__ = ("alone", "chain", "granted", "lost", "shape", "spread")
 
@@ -54,22 +57,50 @@ class Chance:
     ) -> None:
         """`kept`: the share of time that is covered behind a job's end."""
         step = points[0] * 2
-        begun = [wait.p(x) for x in points]
+        edges = [x - points[0] for x in points]
+        edges.append(points[-1] + points[0])
+        mass = _Mass(wait)
+        sums = [mass.until(x) for x in edges]
+        ended = [mass.until(x - shape.walltime_s) for x in edges]
+        begun = [(b - a) / step for a, b in pairwise(sums)]
+        over = [(b - a) / step for a, b in pairwise(ended)]
         self.shape = shape
-        self.alone = [
-            b - wait.p(x - shape.walltime_s) if x > shape.walltime_s else b
-            for x, b in zip(points, begun, strict=True)
-        ]
+        self.alone = [max(0.0, b - o) for b, o in zip(begun, over, strict=True)]
         self.chain = [
             one + kept * max(0.0, b - one) for one, b in zip(self.alone, begun, strict=True)
         ]
         self.granted = step * sum(self.alone)  # seconds, of one node
         self.lost = start_up_s * begun[-1]
-        horizon_s = points[-1] + points[0]
+        horizon_s = edges[-1]
         left = [max(0.0, horizon_s - wait.q(p)) for p in _DRAWS]
         mean = sum(left) / NUM_DRAWS
-        variance = sum((one - mean) ** 2 for one in left) / NUM_DRAWS
+        variance = sum([(one - mean) ** 2 for one in left]) / NUM_DRAWS
         self.spread = sqrt(variance / (wait.num_observed + 1))
+
+
+class _Mass:
+    """The integral of a wait's distribution function, exactly: a job may be shorter than a step."""
+
+    __slots__ = ("_levels", "_sums", "_waits")
+
+    def __init__(self, wait: WaitEstimate) -> None:
+        self._waits, self._levels = wait.waits_s, wait.levels
+        total, self._sums = 0.0, [0.0]
+        for (a, b), (p, q) in zip(pairwise(self._waits), pairwise(self._levels), strict=True):
+            total += (b - a) * (p + q) / 2 if b < inf else 0.0
+            self._sums.append(total)
+
+    def until(self, time_s: float) -> float:
+        """The integral from 0 to a time."""
+        k = bisect_right(self._waits, time_s) - 1
+        if k < 0:
+            return 0.0
+        passed = time_s - self._waits[k]
+        if k == len(self._waits) - 1:
+            return self._sums[k] + passed
+        low, width = self._levels[k], self._waits[k + 1] - self._waits[k]
+        slope = (self._levels[k + 1] - low) / width if width < inf else 0.0
+        return self._sums[k] + passed * (low + slope * passed / 2)
 
 
 class Cover:
@@ -84,7 +115,8 @@ class Cover:
 
     def add_running(self, nodes: int, left_s: float) -> None:
         """A job that runs, and ends in `left_s`."""
-        self._add(nodes, [float(x < left_s) for x in self.points])
+        starts = (k * self.step_s for k in range(NUM_POINTS))
+        self._add(nodes, [min(1.0, max(0.0, left_s - a) / self.step_s) for a in starts])
 
     def add(self, chance: Chance) -> None:
         """A job that waits, itself alone."""
@@ -95,8 +127,8 @@ class Cover:
         nodes = chance.shape.nodes * copies
         room = self._room_for(nodes)
         lost = nodes * chance.lost
-        gain = self.step_s * sum(p * r for p, r in zip(chance.chain, room, strict=True)) - lost
-        own = self.step_s * sum(p * r for p, r in zip(chance.alone, room, strict=True)) - lost
+        gain = self.step_s * sum(map(mul, chance.chain, room)) - lost
+        own = self.step_s * sum(map(mul, chance.alone, room)) - lost
         return Worth(gain, max(0.0, own), nodes * chance.granted, nodes * chance.spread)
 
     def _room_for(self, nodes: int) -> list[float]:

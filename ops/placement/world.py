@@ -39,7 +39,7 @@ class Policy(Protocol):
     look_s: float
 
     def decide(self, world: World) -> Iterable[Action]:
-        """What to do now."""
+        """What to do now; `world.touched` are the sites where something has changed."""
         ...
 
     def started(self, world: World, job: JobState) -> None:
@@ -73,12 +73,14 @@ class World:
     spent: dict[str, float] = field(default_factory=dict)  # node-hours by site
     lengths: dict[str, int] = field(default_factory=dict)  # submissions by site
     submitted_at: dict[str, list[float]] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
     _full: dict[str, int] = field(default_factory=dict)
     _index: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._full = {site.name: full_shape(site).nodes for site in self.sites}
         self._index = {site.name: k for k, site in enumerate(self.sites)}
+        self.touched = set(self._full)
 
     def run(self, policy: Policy) -> Tally:
         """Until the target or the horizon; what it took."""
@@ -99,6 +101,7 @@ class World:
                 changed |= self._start(policy, centre.step())
             if self.now_s >= look_s:
                 changed, look_s = True, self.now_s + policy.look_s
+                self.touched |= self._full.keys()
             if changed:
                 self._apply(policy, policy.decide(self))
         self.tally.time_s = self.now_s if self.work <= 0 else inf
@@ -122,6 +125,7 @@ class World:
             spent_node_hours=dict(self.spent),
             submitted_today=today,
             chain_lengths=dict(self.lengths),
+            at=frozenset(self.touched),
         )
 
     def nodes_at(self, site: SiteProfile) -> tuple[int, int]:
@@ -190,6 +194,7 @@ class World:
         ]
         for job in over:
             del self.jobs[job.name]
+            self.touched.add(job.site)
             self._start(policy, self.centre(job.site).withdraw(self.now_s, job.name))
         return bool(over)
 
@@ -200,6 +205,7 @@ class World:
         begun = False
         for key in keys:
             job = self.jobs[str(key)]
+            self.touched.add(job.site)
             held = policy.together is Together.HELD_FREE
             ends_s = None if held else self.now_s + job.shape.walltime_s
             job = replace(job, phase=JobPhase.RUNNING, started_at_s=self.now_s, ends_at_s=ends_s)
@@ -213,6 +219,8 @@ class World:
         return begun
 
     def _apply(self, policy: Policy, actions: Iterable[Action]) -> None:
+        actions = list(actions)
+        self.touched.clear()
         for action in actions:
             centre = self.centre(action.site)
             if action.do is Do.SUBMIT and action.shape is not None:
