@@ -119,7 +119,6 @@ class Planner:
             founded=self._founded,
             state=run.state,
             work_left=self._work_left(),
-            live=frozenset(one.site for one in self._view.live()),
         )
 
     def _work_left(self) -> float | None:

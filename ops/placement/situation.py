@@ -45,7 +45,6 @@ class Facts:
     founded: str
     state: str
     work_left: float | None
-    live: frozenset[str] = frozenset()  # sites that train now
 
 
 @dataclass(slots=True)
