@@ -11,35 +11,40 @@ PLACE: dict[str, tuple[str, str, str]] = {
     "agent": (
         "ops.placement.commands.agent",
         "agent",
-        "Serve the site SITE of RUN from its login node: look, probe, submit, cancel.",
+        "Serve the site SITE of RUN from its login node.",
     ),
     "planner": (
         "ops.placement.commands.planner",
         "planner",
-        "Plan where RUN stands in queues, or stand by until its planner is gone.",
+        "Plan where RUN stands in queues, or stand by.",
+    ),
+    "plan": (
+        "ops.placement.commands.planner",
+        "plan_",
+        "Print what would be planned for RUN as things stand.",
     ),
     "why": (
         "ops.placement.commands.planner",
         "why",
-        "Tell which sites, which shapes, the waits expected, the last error, the next step.",
+        "Tell where RUN stands in queues, why, and what is next.",
     ),
     "probe": (
         "ops.placement.commands.agent",
         "probe",
-        "Ask once when a job of each shape of SITE would start.",
+        "Ask once when jobs of SITE would start.",
     ),
+    "halt": ("ops.placement.commands.agent", "halt_", "Have the agents here keep still."),
+    "go": ("ops.placement.commands.agent", "go_", "Let the agents here go on."),
     "calibration": (
         "ops.placement.commands.calibration",
         "calibration",
-        "Tell how often starts kept within the bounds that were stated for them.",
+        "Tell how often starts kept within stated bounds.",
     ),
     "simulate": (
         "ops.placement.commands.simulate",
         "simulate",
-        "Simulate runs whose sites come and go as queues let them, and compare policies.",
+        "Simulate runs that live on queues, and compare policies.",
     ),
-    "halt": ("ops.placement.commands.agent", "halt_", "Have the agents here ask nothing any more."),
-    "go": ("ops.placement.commands.agent", "go_", "Let the agents here go on after a halt."),
 }
 
 

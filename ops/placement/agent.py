@@ -8,6 +8,7 @@ broker that is away costs time, no job: what is in the queue stays, what was int
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class AgentTwin(LockHeld):
 @dataclass(slots=True)
 class Agent:
     """`make_clerk` is given `write` and `jobs`. `replan_s`: how often a planner that lives says
-    something at least. `once`: end as soon as nothing is open and nothing wished for."""
+    something at least. `rng`: a jitter, so that of two agents that share caps none starves."""
 
     log: EventLog
     projection: Projection
@@ -54,6 +55,7 @@ class Agent:
     stop_file: str = ""
     is_dry: bool = False
     clock: Callable[[], float] = time.time
+    rng: random.Random = field(default_factory=random.Random)
     say: Callable[[str], None] = lambda _: None
     _clerk: Clerk = field(init=False)
     _view: View = field(init=False)
@@ -82,7 +84,7 @@ class Agent:
             await self._clerk.report("working", f"serves {self.site}")
             while not self._is_done():
                 await self._turn()
-                self._fold(await self._feed.next(_TURN_S))
+                self._fold(await self._feed.next(_TURN_S * self.rng.uniform(0.5, 1.5)))
             await self._clerk.report("halted", "the run has ended, and so have its jobs here")
         return "the run has ended"
 

@@ -280,8 +280,11 @@ class Clerk:
         )
 
     def _script(self, ask: Ask) -> Path:
-        """The rendered script, where it stays to be looked at."""
+        """The rendered script, where it stays to be looked at, by its user: it may hold the way
+        to the broker."""
+        text = render(self.site, ask, self.folder, self.work)
         self.work.mkdir(parents=True, exist_ok=True)
         path = self.work / f"{ask.job_name}.sh"
-        path.write_text(render(self.site, ask, self.folder, self.work))
+        path.touch(mode=0o600)
+        path.write_text(text)
         return path

@@ -56,24 +56,30 @@ class Queue:
     troubled_at: float | None = None  # since when, by the agent's clock
     waiting: dict[str, tuple[Forecast, float]] = field(default_factory=dict)  # by job: from when
 
-    def features(self, shape: Shape, now: float, *, start_s: float | None = None) -> Features:
-        """Who says what of a job of this shape, in seconds from now; nothing that is stale."""
-        probe = self.probes.get(shape)
-        probe_s = None
-        if probe is not None and probe.start_s is not None and now - probe.asked_s <= STALE_S:
-            probe_s = max(0.0, probe.start_s - now)
-        return Features(
-            probe_s=probe_s,
-            simulated_s=self._simulated(shape, now),
-            start_s=None if start_s is None else max(0.0, start_s - now),
-        )
+    def features(
+        self, shapes: Sequence[Shape], now: float, *, start_s: float | None = None
+    ) -> list[Features]:
+        """Who says what of a job of each shape, in seconds from now; nothing that is stale."""
+        simulated = self._simulated(shapes, now)
+        said_s = None if start_s is None else max(0.0, start_s - now)
+        return [
+            Features(self._probed(shape, now), wait_s, said_s)
+            for shape, wait_s in zip(shapes, simulated, strict=True)
+        ]
 
-    def _simulated(self, shape: Shape, now: float) -> float | None:
-        """Our own backfill of the last look at the queue; None where there is none to speak of."""
-        if self.seen is None or not self.seen.complete or now - self.seen.now_s > STALE_S:
+    def _probed(self, shape: Shape, now: float) -> float | None:
+        probe = self.probes.get(shape)
+        if probe is None or probe.start_s is None or now - probe.asked_s > STALE_S:
             return None
-        wait_s = backfill.starts(self.seen, [shape])[0]
-        return max(0.0, wait_s - (now - self.seen.now_s)) if wait_s < inf else None
+        return max(0.0, probe.start_s - now)
+
+    def _simulated(self, shapes: Sequence[Shape], now: float) -> list[float | None]:
+        """Our own backfill of the last look at the queue; None where there is none to speak of."""
+        seen = self.seen
+        if seen is None or not seen.complete or now - seen.now_s > STALE_S:
+            return [None] * len(shapes)
+        waits = backfill.starts(seen, shapes)
+        return [max(0.0, one + seen.now_s - now) if one < inf else None for one in waits]
 
     def never(self, shape: Shape) -> str:
         """Why a job of this shape would not start at all, as things stand; '' where it may."""
@@ -112,10 +118,10 @@ class Knowledge:
         """The wait of a new job of each shape from now on; shapes that would never start are left
         out."""
         queue = self.queue(site)
+        open_to = [shape for shape in shapes if not queue.never(shape)]
         return {
-            shape: queue.estimator.forecast(queue.features(shape, now)).estimate
-            for shape in shapes
-            if not queue.never(shape)
+            shape: queue.estimator.forecast(features).estimate
+            for shape, features in zip(open_to, queue.features(open_to, now), strict=True)
         }
 
     def waits(self, jobs: Iterable[Job], now: float) -> dict[str, WaitEstimate]:
@@ -125,7 +131,7 @@ class Knowledge:
             queue = self.queue(job.agent)
             said = job.start_said
             if said is not None:
-                features = queue.features(shape_of(job), now, start_s=float(said))
+                (features,) = queue.features([shape_of(job)], now, start_s=float(said))
                 found[job.name] = queue.estimator.forecast(features).estimate
             elif job.name in queue.waiting:
                 forecast, since = queue.waiting[job.name]
@@ -149,7 +155,7 @@ class Knowledge:
         elif isinstance(event, JobIntended):
             since = float(event.not_before_epoch_s or event.at_epoch_s or at)
             shape = Shape(event.shape.nodes, event.shape.walltime_s)
-            forecast = queue.estimator.forecast(queue.features(shape, since))
+            forecast = queue.estimator.forecast(queue.features([shape], since)[0])
             queue.waiting[event.job_name] = (forecast, since)
         elif isinstance(event, JobObserved):
             self._observed(queue, event, at)

@@ -26,8 +26,9 @@ from ops.placement.knowledge import Knowledge
 from ops.placement.plan import Plan, plan
 from ops.placement.shapes import Action, Do
 from ops.placement.sites import Sites
-from ops.placement.situation import Facts, in_words, outlook
-from ops.placement.situation import told as as_told
+from ops.placement.situation import Facts, outlook
+from ops.placement.wording import in_words
+from ops.placement.wording import told as as_told
 
 _SILENT = 2.5  # times `replan_s`: then the planner that led is gone
 _LOOKS = 20.0  # looks at the situation within `replan_s`, when nothing happens

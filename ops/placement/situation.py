@@ -1,4 +1,4 @@
-"""From the log to what a plan is made of, and from a plan to what agents are told. Pure.
+"""From the log to what a plan is made of. Pure.
 
 A site is left alone, with the reason, where its agent is not there or in trouble, its partition is
 down, a job of ours waits for what will not come (a budget, a limit), or its jobs failed fast.
@@ -6,20 +6,17 @@ down, a job of ours waits for what will not come (a budget, a limit), or its job
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from leases.jobs import Job
 from ops.placement import backfill
 from ops.placement.estimate import Features
 from ops.placement.knowledge import Knowledge, Queue, shape_of
 from ops.placement.options import grid
-from ops.placement.plan import Estimates, Plan, Situation
-from ops.placement.script import job_name
+from ops.placement.plan import Estimates, Situation
 from ops.placement.shapes import (
-    Action,
-    Do,
     JobPhase,
     JobState,
     Shape,
@@ -29,14 +26,14 @@ from ops.placement.shapes import (
 from ops.placement.sites import Site
 
 DAY_S = 86_400
-FRESH_S = 600.0  # a look or probe that is older is asked anew where a decision is open
-PATIENCE_S = 300.0  # for a look that was asked for; then one decides without it
-MAX_PROBES = 4  # of one plan at one site
-_STUCK = ("Assoc", "QOS", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "BadConstraints",
-          "PartitionTimeLimit", "PartitionNodeLimit", "JobHeldAdmin", "DependencyNeverSatisfied",
-          "launch failed")  # fmt: skip
+# Reasons for which a waiting job does not start when its turn comes: a budget that is used up, a
+# limit of each single job, a hold. (…RunMinutes, and limits of jobs at a time, pass by themselves.)
+_STUCK = re.compile(
+    r"(?<!Run)Minutes|UsageThreshold|Max\w*PerJob|MaxWall|InvalidAccount|InvalidQOS|"
+    r"AccountNotAllowed|QOSNotAllowed|BadConstraints|PartitionTimeLimit|PartitionNodeLimit|"
+    r"JobHeld|NeverSatisfied|launch failed"
+)
 _FAILED = ("failed", "unknown", "completed")
-LEVELS = (0.1, 0.5, 0.9)  # of an estimate, as people are told of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +119,12 @@ def _reshaped(
 ) -> dict[tuple[str, Shape], WaitEstimate]:
     """When a waiting job would start as another shape at the place where it stands, by the same
     voice that says when it starts as it is."""
-    seen = queue.seen
-    if seen is None or not seen.complete or job.start_said is None:
-        return {}
-    place = next((k for k, one in enumerate(seen.pending) if one.job_id == job.job_id), None)
-    if place is None:
+    seen, job_id = queue.seen, job.job_id
+    if seen is None or not seen.complete or job.start_said is None or job_id is None:
         return {}
     found = {}
-    for shape in shapes:
-        changed = replace(seen.pending[place], nodes=shape.nodes, limit_s=float(shape.walltime_s))
-        pending = (*seen.pending[:place], changed, *seen.pending[place + 1 :])
-        start_s = backfill.planned(replace(seen, pending=pending))[1][place]
-        features = Features(start_s=max(0.0, start_s - now))
+    for (_, shape), wait_s in backfill.survey(seen, (), {job_id: shapes}).own.items():
+        features = Features(start_s=max(0.0, wait_s + seen.now_s - now))
         found[job.name, shape] = queue.estimator.forecast(features).estimate
     return found
 
@@ -185,7 +176,7 @@ def _left_alone(queue: Queue, jobs: Sequence[Job]) -> str:
     if queue.seen is not None and not queue.seen.up:
         return "its partition starts nothing now"
     for job in jobs:
-        if job.state == "submitted" and job.why_waiting.startswith(_STUCK):
+        if job.state == "submitted" and _STUCK.search(job.why_waiting):
             return f"job {job.job_id} waits for what its turn does not bring: {job.why_waiting}"
     return ""
 
@@ -214,95 +205,3 @@ def _lasted_s(job: Job) -> float:
     if job.started_at is None or job.ended_at is None:
         return 0.0
     return float(job.ended_at - job.started_at)
-
-
-def told(made: Plan, seen: Outlook, known: Knowledge, facts: Facts) -> list[dict[str, Any]]:
-    """The plan as agents read it: jobs named, holds with the true reason, and what is to be looked
-    at where a decision is open. A submission waits for the look that it is to rest on."""
-    now, actions = seen.situation.now_s, []
-    for action in made.actions:
-        if action.do is Do.HOLD:
-            why = seen.left_alone.get(action.site, action.reason)
-            actions.append({"do": "hold", "site": action.site, "reason": why})
-        elif action.do is not Do.SUBMIT or _is_fresh(known.queue(action.site), now):
-            actions.append(_told(action, seen, facts))
-    for profile in seen.situation.sites:
-        chosen = [one.shape for one in made.actions if one.site == profile.name and one.shape]
-        submits = any(one.do is Do.SUBMIT for one in made.actions if one.site == profile.name)
-        actions += _wanted(profile, known.queue(profile.name), chosen, submits, seen, now)
-    return actions
-
-
-def _told(action: Action, seen: Outlook, facts: Facts) -> dict[str, Any]:
-    said: dict[str, Any] = {"do": str(action.do), "site": action.site, "reason": action.reason}
-    if action.shape is not None:
-        said["shape"] = [action.shape.nodes, action.shape.walltime_s]
-    if action.do is not Do.SUBMIT:
-        return said | {"job": action.job}
-    said["job"] = job_name(facts.run, action.site, action.index + 1, facts.founded)
-    said |= {"chain": action.chain, "index": action.index}
-    if action.after:
-        said["after"] = action.after
-    if action.not_before_s is not None:
-        said["not_before_s"] = int(action.not_before_s)
-    wait = seen.estimates.new.get((action.site, action.shape)) if action.shape else None
-    if wait is not None:
-        said["expected_s"] = int(seen.situation.now_s + min(wait.median_s, 365.0 * DAY_S))
-    return said
-
-
-def _is_fresh(queue: Queue, now: float) -> bool:
-    return queue.seen is not None and now - queue.seen.now_s <= FRESH_S
-
-
-def _wanted(
-    profile: SiteProfile,
-    queue: Queue,
-    chosen: Sequence[Shape],
-    submits: bool,
-    seen: Outlook,
-    now: float,
-) -> list[dict[str, Any]]:
-    """What a site's agent is to look at: a partition that is down, until it is up; else the queue
-    and the shapes that matter, where a job may be submitted and what is known is old."""
-    site = profile.name
-    if queue.state in ("", "halted"):
-        return []
-    down = queue.seen is not None and not queue.seen.up
-    troubled = queue.state == "troubled"  # a good look ends it
-    open_decision = site not in seen.left_alone and (submits or not _is_fresh(queue, now))
-    wants: list[dict[str, Any]] = []
-    if down or troubled or open_decision:
-        why = seen.left_alone.get(site, "a decision is open")
-        wants.append({"do": "observe", "site": site, "reason": why})
-    if submits and not down:
-        shapes = dict.fromkeys([*chosen, max(profile.shapes, key=lambda one: one.node_hours)])
-        old = [one for one in [*shapes][:MAX_PROBES] if not _is_probed(queue, one, now)]
-        if old:
-            asked = [[one.nodes, one.walltime_s] for one in old]
-            wants.append(
-                {"do": "probe", "site": site, "shapes": asked, "reason": "a decision is open"}
-            )
-    return wants
-
-
-def _is_probed(queue: Queue, shape: Shape, now: float) -> bool:
-    probe = queue.probes.get(shape)
-    return probe is not None and now - probe.asked_s <= FRESH_S
-
-
-def in_words(estimates: Mapping[tuple[str, Shape], WaitEstimate]) -> list[dict[str, Any]]:
-    """Estimates as the log keeps them: three quantiles each, seconds, None for never."""
-    said = []
-    for (site, shape), wait in estimates.items():
-        waits = [wait.q(level) for level in LEVELS]
-        said.append(
-            {
-                "site": site,
-                "shape": [shape.nodes, shape.walltime_s],
-                "waits_s": [None if one > 1e9 else round(one) for one in waits],
-                "basis": str(wait.basis),
-                "text": wait.text,
-            }
-        )
-    return said

@@ -74,7 +74,7 @@ async def test_a_pending_reason_with_spaces_and_an_expected_start_are_told(
 async def test_a_waiting_job_is_reshaped_and_keeps_its_place(
     acting: Acting, cluster: Cluster
 ) -> None:
-    cluster.submit("other", 4, 60)
+    cluster.occupy(4)
     (name,) = job_names(1)
     await acting.plan(submit(name, LARGE))
     await acting.until(lambda jobs: jobs and jobs[0].phase == "pending", "a waiting job")
@@ -90,7 +90,7 @@ async def test_a_waiting_job_is_reshaped_and_keeps_its_place(
 async def test_probes_and_a_look_at_the_queue_come_only_when_they_are_wished_for(
     acting: Acting, cluster: Cluster
 ) -> None:
-    cluster.submit("other", 3, 60)
+    cluster.occupy(3)
     await asyncio.sleep(3)
     assert not await acting.events(PlacementProbed) and not await acting.events(QueueObserved)
     await acting.plan({"do": "probe", "shapes": [SMALL, LARGE]})
@@ -134,7 +134,7 @@ async def test_the_kill_switch_stops_everything_and_cancels_if_it_is_to(
     assert acting.agent is not None
     calls = acting.agent._clerk.scheduler.calls  # type: ignore[attr-defined]
     await acting.plan(submit(names[1]))
-    await asyncio.sleep(3)
+    await asyncio.sleep(2)
     assert acting.agent._clerk.scheduler.calls == calls  # type: ignore[attr-defined]
     assert [job.name for job in await acting.jobs()] == [names[0]]
     halt.halt(acting.root, "and its jobs are to go", cancel=True)
@@ -147,7 +147,7 @@ async def test_the_kill_switch_stops_everything_and_cancels_if_it_is_to(
 async def test_nothing_is_left_in_the_queue_when_the_run_is_over(
     acting: Acting, cluster: Cluster
 ) -> None:
-    cluster.submit("other", 3, 60)
+    cluster.occupy(3)
     names = job_names(3)
     shapes = (SMALL, LARGE, LARGE)
     await acting.plan(*[submit(*one) for one in zip(names, shapes, strict=True)])
@@ -189,6 +189,7 @@ async def test_there_is_one_agent_a_site_and_user(acting: Acting) -> None:
     await elsewhere.kill()
 
 
+@pytest.mark.soak
 async def test_an_observation_is_an_event_only_where_something_changed(acting: Acting) -> None:
     (name,) = job_names(1)
     await acting.plan(submit(name))

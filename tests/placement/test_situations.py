@@ -99,7 +99,6 @@ async def test_a_login_shell_that_prints_a_banner_disturbs_nothing(
 def accounted(clusters: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with accounts and budgets, whose controller forgets ended jobs at once."""
     folder = tmp_path_factory.mktemp("accounting")
-    folder.chmod(0o755)
     munge = clusters.folder / "munge" / "socket"
     books = Accounting(folder, munge, clusters.processes)
     conf = books.start()
@@ -142,6 +141,7 @@ async def test_a_job_whose_budget_is_exhausted_is_named_and_its_site_left_alone(
         await acting.kill()
 
 
+@pytest.mark.soak
 async def test_a_job_that_the_controller_forgot_is_found_in_the_accounts(
     tmp_path: Path, accounted: Cluster, sites_file: MakeSites
 ) -> None:

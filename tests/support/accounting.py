@@ -1,9 +1,11 @@
-"""A slurmdbd with a private MariaDB, so that a test's Slurm has accounts, budgets and sacct."""
+"""A slurmdbd with a private MariaDB, so that a test's Slurm has accounts, budgets and sacct.
+
+Everything runs as root: a test's folders are closed to any other user.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -53,16 +55,13 @@ class Accounting:
         self.port = free_ports(1)
         data = self.folder / "data"
         data.mkdir(parents=True)
-        self.folder.chmod(0o755)
-        for folder in (self.folder, data):
-            shutil.chown(folder, "mysql")
-        make = ["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={data}"]
+        make = ["mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}"]
         make += ["--auth-root-authentication-method=socket", "--skip-test-db"]
         subprocess.run(make, check=True, capture_output=True, env={**os.environ, "PATH": PATH})
         options = [f"--datadir={data}", f"--socket={self.socket}", "--skip-networking"]
         options += [f"--pid-file={self.folder}/mysql.pid", "--innodb-lock-wait-timeout=900"]
         options += ["--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=0"]
-        self.processes.start("mariadbd", "mariadbd", "--no-defaults", "--user=mysql", *options)
+        self.processes.start("mariadbd", "mariadbd", "--no-defaults", "--user=root", *options)
         self._until(lambda: self._sql("select 1"), "MariaDB")
         for statement in (
             "create database slurm_acct_db",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -136,6 +137,15 @@ class Cluster:
         """SIGKILL: the state is what it wrote down last."""
         self.processes.kill(f"{self.name}-ctld")
 
+    def forget(self) -> None:
+        """A controller that knows of no job: ids begin anew, which even "-c" does not do."""
+        self.kill_controller()
+        shutil.rmtree(self.folder / "state")
+        (self.folder / "state").mkdir()
+        self.start_controller("-c")
+        self.until(self.is_answering, "its controller")
+        self.wait_until_up()
+
     def freeze(self) -> None:
         """The controller hears and does nothing until `thaw`."""
         self.processes[f"{self.name}-ctld"].send_signal(signal.SIGSTOP)
@@ -160,6 +170,11 @@ class Cluster:
         """A background job; its id."""
         options = ["-J", name, f"-N{nodes}", "-t", str(minutes), "-o", "/dev/null"]
         return self.run("sbatch", "--parsable", *options, f"--wrap={command}").strip()
+
+    def occupy(self, nodes: int, minutes: int = 60) -> None:
+        """So many nodes are busy with a job of somebody else's, which runs."""
+        job_id = self.submit("background", nodes, minutes)
+        self.until(lambda: (job_id, "background", "R") in self.jobs(), "its background job")
 
     def jobs(self) -> list[tuple[str, str, str]]:
         """(id, name, state) of all jobs that have not ended."""

@@ -14,6 +14,7 @@ from eventlog.events import (
     JobSubmitted,
     PlacementPlanned,
     PlacementProbed,
+    QueueObserved,
     SiteAdmitted,
     SiteDeparted,
 )
@@ -141,7 +142,11 @@ def check_books(log: History) -> None:
         asked = sorted(
             event.asked_epoch_s or 0 for _, event in log.of(PlacementProbed, f"agent.{name}")
         )
+        assert asked, f"{name} was never probed"
         for at in asked:
             assert sum(at <= one < at + 600 for one in asked) <= 12
+        seen = [event for _, event in log.of(QueueObserved, f"agent.{name}")]
+        assert seen and all(event.complete for event in seen)
+    assert not log.of(QueueObserved, "agent.frontier")[0][1].up
     holders = {event.holder for _, event in log.of(PlacementPlanned)}
     assert len(holders) == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
 
 from eventlog.events import SiteAdmitted, SiteDeparted, SnapshotSaved, VersionApplied
+from ops.rates import MIN_BYTES_PER_S
 from tests.support.fleet import Fleet
 from tests.support.tap import Published, Trap, tapped
 from tests.support.watched import History
@@ -18,7 +20,8 @@ from tests.support.watched import History
     "outer.update_codec=top-k",
 )
 async def test_a_snapshot_that_takes_many_intervals_to_come_is_fetched_once(fleet: Fleet) -> None:
-    """At 20 kB/s; updates have few bits, so that it can catch up. What it then says it holds has
+    """At a rate that makes one fetch last as long as some ten versions take, however fast this
+    machine is now; updates have few bits, so that it can catch up. What it then says it holds has
     the committed digest, or its event would be void. No chunk is asked for twice."""
     asked: Counter[str] = Counter()
 
@@ -29,11 +32,11 @@ async def test_a_snapshot_that_takes_many_intervals_to_come_is_fetched_once(flee
 
     fleet.coordinate()
     fleet.site("alpha")
-    await fleet.until(lambda log: len(log.of(SnapshotSaved)) >= 3, "snapshots", 60)
+    rate = await _rate(fleet, intervals=10)
     async with tapped(fleet.url) as tap:
         tap.set(Trap(note, "seen"))
         fleet.routes["beta"] = tap.url
-        fleet.site("beta", "--max-rate", "20kB")
+        fleet.site("beta", "--max-rate", f"{rate}B")
         await fleet.until(lambda log: _admitted(log, "beta"), "beta's admission")
         admitted = _admitted(fleet.history, "beta")[0]
         await fleet.until(lambda log: log.of(VersionApplied, "site.beta"), "its version", 120)
@@ -45,6 +48,16 @@ async def test_a_snapshot_that_takes_many_intervals_to_come_is_fetched_once(flee
         assert asked and set(asked.values()) == {1}
         await fleet.finish()
     await fleet.audit()
+
+
+async def _rate(fleet: Fleet, intervals: int) -> int:
+    """Bytes a second at which a snapshot takes as long to come as so many take to follow it."""
+    await fleet.until(lambda log: len(log.of(SnapshotSaved)) >= 3, "snapshots", 60)
+    began, before = time.monotonic(), len(fleet.history.of(SnapshotSaved))
+    await fleet.until(lambda log: len(log.of(SnapshotSaved)) >= before + 8, "more snapshots", 60)
+    each_s = (time.monotonic() - began) / (len(fleet.history.of(SnapshotSaved)) - before)
+    (_, snapshot), *_ = fleet.history.of(SnapshotSaved)
+    return max(int(snapshot.num_bytes / (intervals * each_s)), int(MIN_BYTES_PER_S))
 
 
 def _admitted(log: History, site: str) -> list[int]:

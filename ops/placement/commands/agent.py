@@ -19,11 +19,12 @@ from ops.output import broker_option, json_option, print_json, run_name, say, si
 @click.option("--dry-run", is_flag=True, help="Say what the plan would have done; do nothing.")
 @broker_option
 def agent(run: str, site: str, sites: Path, dry_run: bool, broker: str | None) -> int:
-    """Serve the site SITE of RUN from its login node: look, probe, submit, cancel.
+    """Serve the site SITE of RUN from its login node.
 
-    It dials out, needs no root, and does what the plan says, within the caps of the sites file. It
-    ends when the run has ended and no job of it is left in the queue; killed at any time, it goes
-    on where it was. `atoll place halt` makes it keep still.
+    It looks at the queue, probes, submits and cancels as the plan says, within the caps of the
+    sites file. It dials out and needs no root. It ends when the run has ended and no job of it is
+    left in the queue; killed at any time, it goes on where it was. `atoll place halt` makes it keep
+    still.
     """
     return asyncio.run(_agent(run, site, sites, dry_run, broker))
 
@@ -68,10 +69,10 @@ async def _agent(run: str, name: str, path: Path, is_dry: bool, broker: str | No
 @sites_option
 @json_option
 def probe(site: str, sites: Path, as_json: bool) -> int:
-    """Ask once when a job of each shape of SITE would start.
+    """Ask once when jobs of SITE would start.
 
-    Run it on the login node. Nothing is submitted, but each question takes a job id, and counts
-    against the caps of the sites file. Exit code 1 where a question was not answered.
+    One question a shape. Run it on the login node. Nothing is submitted, but each question takes a
+    job id, and counts against the caps of the sites file. Exit code 1 where one was not answered.
     """
     answers = asyncio.run(_probe(site, sites))
     for one in answers:
@@ -95,7 +96,7 @@ async def _probe(name: str, path: Path) -> list[dict[str, Any]]:
 @click.option("--reason", default="somebody halted it", show_default=True, help="For the log.")
 @click.option("--cancel", is_flag=True, help="Cancel the jobs of the agents here as well.")
 def halt_(reason: str, cancel: bool) -> None:
-    """Have the agents here ask nothing any more.
+    """Have the agents here keep still.
 
     It makes a file in ATOLL_HOME that every agent of this home looks for each second; a sites file
     can name another one, for whoever runs the centre. `atoll place go` removes it.
@@ -108,7 +109,7 @@ def halt_(reason: str, cancel: bool) -> None:
 
 @click.command("go")
 def go_() -> int:
-    """Let the agents here go on after a halt."""
+    """Let the agents here go on."""
     from ops.home import Home
     from ops.placement import halt
 

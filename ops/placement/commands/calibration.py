@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def calibration(
     target: str, output: Path | None, second_half: bool, broker: str | None, as_json: bool
 ) -> None:
-    """Tell how often starts kept within the bounds that were stated for them.
+    """Tell how often starts kept within stated bounds.
 
     RUN, or the FILE of an exported log: the jobs that its agents saw start. FILE may also be a
     published trace (by its name) or JSON lines {"at_s", "wait_s", "said_s", "by", "cluster"}. Each

@@ -21,20 +21,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", metavar="RUN", callback=run_name)
 @sites_option
-@click.option("--once", is_flag=True, help="Print the plan as things stand; write nothing.")
 @broker_option
-def planner(run: str, sites: Path, once: bool, broker: str | None) -> int:
-    """Plan where RUN stands in queues, or stand by until its planner is gone.
+def planner(run: str, sites: Path, broker: str | None) -> int:
+    """Plan where RUN stands in queues, or stand by.
 
     It reads the log and writes plans; the agents of the sites carry them out. Any number may run:
     one plans. Ends when the run has finished.
     """
     from ops.placement.sites import load
 
-    return asyncio.run(_planner(run, load(sites), once, broker))
+    return asyncio.run(_planner(run, load(sites), broker))
 
 
-async def _planner(run: str, sites: Sites, once: bool, broker: str | None) -> int:
+async def _planner(run: str, sites: Sites, broker: str | None) -> int:
     from eventlog.projector import Projection
     from leases.table import LeaseTable
     from ops.connect import opened
@@ -44,10 +43,6 @@ async def _planner(run: str, sites: Sites, once: bool, broker: str | None) -> in
     async with opened(run, broker, "planner") as (log, _, _):
         with Projection(":memory:", [LeaseTable()], run) as projection, _name(run) as holder:
             made = Planner(log, projection, sites, holder, say=say)
-            if once:
-                for action in await made.look():
-                    print_json(action)
-                return 0
             work = asyncio.create_task(made.run())
             left: list[int] = []
 
@@ -65,6 +60,38 @@ async def _planner(run: str, sites: Sites, once: bool, broker: str | None) -> in
                 return left[0]
     say(f"run {run} has finished")
     return 0
+
+
+@click.command("plan")
+@click.argument("run", metavar="RUN", callback=run_name)
+@sites_option
+@json_option
+@broker_option
+def plan_(run: str, sites: Path, as_json: bool, broker: str | None) -> None:
+    """Print what would be planned for RUN as things stand.
+
+    Nothing is written: a sites file can be tried before a planner reads it. It knows no more of the
+    queues than the agents have told the log.
+    """
+    from ops.placement.sites import load
+
+    for action in asyncio.run(_plan(run, load(sites), broker)):
+        if as_json:
+            print_json(action)
+        else:
+            shape = " {} nodes for {} s".format(*action["shape"]) if "shape" in action else ""
+            click.echo(f"{action['site']}: {action['do']}{shape}: {action.get('reason', '')}")
+
+
+async def _plan(run: str, sites: Sites, broker: str | None) -> list[dict[str, Any]]:
+    from eventlog.projector import Projection
+    from leases.table import LeaseTable
+    from ops.connect import opened
+    from ops.placement.planner import Planner
+
+    async with opened(run, broker, "planner") as (log, _, _):
+        with Projection(":memory:", [LeaseTable()], run) as projection:
+            return await Planner(log, projection, sites, "nobody").look()
 
 
 @contextmanager
@@ -93,9 +120,10 @@ def _name(run: str) -> Iterator[str]:
 @json_option
 @broker_option
 def why(run: str, as_json: bool, broker: str | None) -> None:
-    """Tell which sites, which shapes, the waits expected, the last error, the next step.
+    """Tell where RUN stands in queues, why, and what is next.
 
-    All of it is in the log: it needs no planner, no agent and no sites file.
+    Sites, shapes, the waits expected, the last error, the next step. All of it is in
+    the log: it needs no planner, no agent and no sites file.
     """
     said = asyncio.run(_why(run, broker))
     if as_json:

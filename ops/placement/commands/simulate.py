@@ -91,7 +91,7 @@ def simulate(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Simulate runs whose sites come and go as queues let them, and compare policies.
+    """Simulate runs that live on queues, and compare policies.
 
     \b
     exponential, lognormal  waits drawn one by one

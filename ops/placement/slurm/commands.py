@@ -53,17 +53,7 @@ class Shell:
     async def run(self, command: Sequence[str], *, keeps_zone: bool = False) -> Said:
         """Run a command to its end. keeps_zone: it passes its environment on to a job, which shall
         have the user's time zone and formats. Raises OSError where there is no such program."""
-        process = await asyncio.create_subprocess_exec(
-            *self.prefix,
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=cleaned(self.environment, keeps_zone=keeps_zone),
-            start_new_session=True,  # Ctrl-C is for the agent, which lets an sbatch finish
-            preexec_fn=_with_us(),
-            limit=_MAX_OUTPUT_BYTES,
-        )
+        process = await self._started(command, keeps_zone)
         try:
             async with asyncio.timeout(max(self.timeout_s, MIN_TIMEOUT_S)):
                 out, err = await process.communicate()
@@ -74,6 +64,30 @@ class Shell:
             await _end(process)
             raise
         return Said(process.returncode, _text(out), _text(err))
+
+    async def _started(
+        self, command: Sequence[str], keeps_zone: bool
+    ) -> asyncio.subprocess.Process:
+        """A child that is always known: whoever is cancelled while it is made ends it, and all that
+        it has started (asyncio would end only itself, and wait for whoever holds its output)."""
+        making = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *self.prefix,
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=cleaned(self.environment, keeps_zone=keeps_zone),
+                start_new_session=True,  # Ctrl-C is for the agent, which lets an sbatch finish
+                preexec_fn=_with_us(),
+                limit=_MAX_OUTPUT_BYTES,
+            )
+        )
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await _end(await making)
+            raise
 
 
 def cleaned(environment: Mapping[str, str], *, keeps_zone: bool = False) -> dict[str, str]:
