@@ -66,8 +66,9 @@ def probed(shape: JobShape, said: Estimate | Trouble, now: int) -> PlacementProb
     elif said.start_s is None:
         fields |= {"outcome": "unknown", "message": "the start is not known"}
     else:
-        nodes = f"on {said.nodes}" if said.nodes else ""
-        fields |= {"outcome": "estimated", "start_epoch_s": said.start_s, "message": nodes}
+        where = f"on {said.nodes}" if said.nodes else ""
+        where += f", preempting jobs {said.preempts}" if said.preempts else ""
+        fields |= {"outcome": "estimated", "start_epoch_s": said.start_s, "message": where[:4000]}
     return PlacementProbed.model_validate(fields)
 
 

@@ -22,13 +22,13 @@ WAITS = replace(RUNS, job_id="8", state="PD", phase=Phase.PENDING, start_s=None,
 OURS = replace(WAITS, job_id="9", user="me", name="atoll-1", nodes=1)
 MACHINE = Machine(
     (
-        Nodes("gpu", True, "allocated", 2, None, "n[1-2]"),
-        Nodes("gpu", True, "idle", 3, None, "n[3-5]"),
-        Nodes("gpu", True, "drained", 1, None, "n6"),
-        Nodes("cpu", True, "idle", 9, None, "c[1-9]"),
+        Nodes("gpu", True, "allocated", 2),
+        Nodes("gpu", True, "idle", 3),
+        Nodes("gpu", True, "drained", 1),
+        Nodes("cpu", True, "idle", 9),
     ),
-    (Partition("gpu", "UP", None, 86_400, 6), Partition("cpu", "DOWN", None, None, 9)),
-    (Reserved("maint", NOW + 600, NOW + 900, 99, "", "", ("MAINT",), "root", ""),),
+    (Partition("gpu", "UP"), Partition("cpu", "DOWN")),
+    (Reserved("maint", NOW + 600, NOW + 900, 99, ""),),
 )
 
 

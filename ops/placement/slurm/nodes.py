@@ -1,4 +1,4 @@
-"""What partitions have: nodes by state, limits, reservations. sinfo and scontrol, read."""
+"""What partitions have: nodes by state, reservations. sinfo and scontrol, read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from ops.placement.slurm.queues import marked
-from ops.placement.slurm.values import count, duration_s, instant, unlimited
+from ops.placement.slurm.values import count, instant
 
-# partition, whether it is up, state of these nodes, how many, time limit, their names
-SINFO_FORMAT = "%R|%a|%T|%D|%l|%N"
+# partition, whether it is up, state of these nodes, how many
+SINFO_FORMAT = "%R|%a|%T|%D"
 _FREE = {"idle", "planned", "plnd", "npc", "perfctrs", "powered_down", "power_down", "pow_dn"}
 _BUSY = {
     "allocated", "alloc", "mixed", "mix", "completing", "comp", "powering_up", "pow_up",
@@ -27,8 +27,6 @@ class Nodes:
     up: bool
     state: str
     num: int
-    limit_s: int | None
-    names: str
 
     @property
     def free(self) -> bool:
@@ -43,13 +41,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What `scontrol show partition` says that a plan depends on; None: no limit, or unknown."""
+    """What `scontrol show partition` says of its state."""
 
     name: str
     state: str
-    max_nodes: int | None
-    max_time_s: int | None
-    num_nodes: int | None
 
     @property
     def up(self) -> bool:
@@ -59,55 +54,32 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A reservation. maintenance: nobody's jobs may run in it; partition "" means its nodes only"""
+    """Nodes that a reservation keeps from ordinary jobs. partition "": wherever its nodes are."""
 
     name: str
     start_s: int
     end_s: int
     num_nodes: int
-    nodes: str
     partition: str
-    flags: tuple[str, ...]
-    users: str
-    accounts: str
-
-    @property
-    def maintenance(self) -> bool:
-        """Whether it is kept for work on the machine."""
-        return "MAINT" in self.flags
 
 
 def read_nodes(out: str) -> list[Nodes]:
     """The lines of a `sinfo -h -o MARK + SINFO_FORMAT`. Empty where nothing was understood."""
     found = []
-    for partition, avail, state, num, limit, names in marked(out, 6):
+    for partition, avail, state, num in marked(out, 4):
         number = count(num)
         if number is not None:
             up = avail.strip().lower() == "up"
-            name = partition.strip().rstrip("*")
-            found.append(
-                Nodes(name, up, state.strip().lower(), number, duration_s(limit), names.strip())
-            )
+            found.append(Nodes(partition.strip().rstrip("*"), up, state.strip().lower(), number))
     return found
 
 
 def read_partitions(out: str) -> list[Partition]:
     """`scontrol show partition -o`."""
-    found = []
-    for fields in records(out, "PartitionName"):
-        max_time = fields.get("MaxTime", "")
-        found.append(
-            Partition(
-                fields["PartitionName"],
-                fields.get("State", ""),
-                None
-                if unlimited(fields.get("MaxNodes", ""))
-                else count(fields.get("MaxNodes", "")),
-                duration_s(max_time),
-                count(fields.get("TotalNodes", "")),
-            )
-        )
-    return found
+    return [
+        Partition(fields["PartitionName"], fields.get("State", ""))
+        for fields in records(out, "PartitionName")
+    ]
 
 
 def read_reservations(out: str) -> list[Reserved]:
@@ -115,21 +87,10 @@ def read_reservations(out: str) -> list[Reserved]:
     found = []
     for fields in records(out, "ReservationName"):
         start, end = instant(fields.get("StartTime", "")), instant(fields.get("EndTime", ""))
-        if start is None or end is None:
-            continue
-        found.append(
-            Reserved(
-                fields["ReservationName"],
-                start,
-                end,
-                count(fields.get("NodeCnt", "")) or 0,
-                value(fields, "Nodes"),
-                value(fields, "PartitionName"),
-                tuple(value(fields, "Flags").split(",")),
-                value(fields, "Users"),
-                value(fields, "Accounts"),
-            )
-        )
+        if start is not None and end is not None:
+            num = count(fields.get("NodeCnt", "")) or 0
+            name, partition = fields["ReservationName"], value(fields, "PartitionName")
+            found.append(Reserved(name, start, end, num, partition))
     return found
 
 

@@ -31,7 +31,7 @@ def count(text: str) -> int | None:
 
 def duration_s(text: str) -> int | None:
     """A time limit or an elapsed time: `30` (minutes), `30:00`, `2:00:00`, `1-00`, `1-00:00:00`.
-    None where there is none or it is not known (`unlimited` tells them apart)."""
+    None where there is none or it is not known."""
     text = text.strip()
     match = _CLOCK.match(text)
     if text.upper() in _NO_VALUE or match is None:
@@ -42,11 +42,6 @@ def duration_s(text: str) -> int | None:
     if match[4] is not None:
         return first * 3600 + second * 60 + third
     return first * 60 + second  # MM[:SS]
-
-
-def unlimited(text: str) -> bool:
-    """Whether a time limit is said to be none."""
-    return text.strip().upper() in ("UNLIMITED", "INFINITE")
 
 
 def instant(text: str) -> int | None:

@@ -45,11 +45,6 @@ def test_no_duration_is_not_nought(text: str) -> None:
     assert values.duration_s(text) is None
 
 
-def test_no_limit_is_told_from_an_unknown_one() -> None:
-    assert values.unlimited("UNLIMITED") and values.unlimited("infinite")
-    assert not values.unlimited("N/A")
-
-
 @pytest.mark.parametrize(
     ("text", "epoch"),
     [
