@@ -11,7 +11,7 @@ import sqlite3
 
 from eventlog.codec import pack
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _TABLES = """
 CREATE TABLE run (
@@ -128,6 +128,19 @@ CREATE TABLE evaluations (
     seq INTEGER PRIMARY KEY, version INTEGER NOT NULL, source TEXT NOT NULL, loss REAL NOT NULL,
     perplexity REAL NOT NULL, bits_per_byte REAL NOT NULL, num_tokens INTEGER NOT NULL
 );
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY, agent TEXT NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL,
+    job_id TEXT, nodes INTEGER NOT NULL, walltime_s INTEGER NOT NULL, partition TEXT, account TEXT,
+    chain INTEGER NOT NULL, place INTEGER NOT NULL, after TEXT, reason TEXT NOT NULL,
+    intended_at INTEGER, not_before INTEGER, expected_at INTEGER,
+    phase TEXT NOT NULL DEFAULT '', why_waiting TEXT NOT NULL DEFAULT '', start_said INTEGER,
+    started_at INTEGER, end_by INTEGER, ended_at INTEGER,
+    outcome TEXT NOT NULL DEFAULT '', message TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE TABLE looks (
+    agent TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
+    id TEXT NOT NULL, at REAL NOT NULL, said BLOB NOT NULL, PRIMARY KEY (agent, kind, key)
+) WITHOUT ROWID;
 """
 
 TABLES = tuple(line.split()[2] for line in _TABLES.splitlines() if line.startswith("CREATE TABLE"))

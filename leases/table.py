@@ -18,7 +18,15 @@ from eventlog.events import (
     RunCreated,
     SiteJoined,
 )
-from leases import fold_blocks, fold_deltas, fold_rounds, fold_run, fold_sites, schema
+from leases import (
+    fold_blocks,
+    fold_deltas,
+    fold_jobs,
+    fold_rounds,
+    fold_run,
+    fold_sites,
+    schema,
+)
 from leases.books import Books
 from leases.pages import SourceRow
 
@@ -29,6 +37,7 @@ RULES: dict[str, Rule] = {
     **fold_blocks.RULES,
     **fold_deltas.RULES,
     **fold_rounds.RULES,
+    **fold_jobs.RULES,
 }
 
 

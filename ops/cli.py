@@ -77,6 +77,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "doctor",
         "Say what is wrong with this machine and its way to the broker, and what to do.",
     ),
+    "place": (
+        "ops.commands.place",
+        "place",
+        "Ask the sites' queues for compute, as any user may: agents, a planner, and why.",
+    ),
     "simulate": (
         "ops.commands.simulate",
         "simulate",

@@ -66,6 +66,15 @@ def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return reaching
 
 
+sites_option: Option = click.option(
+    "--sites",
+    required=True,
+    envvar="ATOLL_SITES",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The sites file: queues, shapes, caps (docs/placement.md); by default $ATOLL_SITES.",
+)
+
+
 def run_name(_: click.Context, __: click.Parameter, value: str) -> str:
     """Callback of an argument RUN. Raises click.BadParameter where no run can have that name."""
     from eventlog.log import NAME

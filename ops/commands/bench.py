@@ -28,6 +28,7 @@ BENCHES: dict[str, str] = {
     "inner": "ops.bench.inner",
     "loader": "ops.bench.loader",
     "overhead": "ops.bench.overhead",
+    "placement": "ops.bench.placement",
     "quality": "ops.bench.quality",
     "replay": "ops.bench.replay",
     "round": "ops.bench.round",
@@ -79,6 +80,7 @@ def bench(
     inner     tokens per second through a site, beside a bare PyTorch loop
     loader    how fast batches are prepared, beside what the smallest preset trains
     overhead  what share of the wall time an exchange costs at H inner steps a round
+    placement what a plan costs, and a simulated year of three sites
     quality   what three sites cost in held-out loss, beside one machine at equal tokens
     replay    how fast a log becomes a lease table, and what its audit takes
     round     a whole outer round at real size, phase by phase

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ops.output import Reach, broker_option, run_name, say
+from ops.output import Reach, broker_option, run_name, say, sites_option
 from ops.rates import max_rate_option, pace_of
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -75,7 +75,10 @@ def site() -> None:
     help="And once more when it leaves; `never` makes none.",
 )
 @click.option(
-    "--walltime", metavar="TIME", help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00."
+    "--walltime",
+    metavar="TIME",
+    help="When this job ends from now on: 90m, 4h, 02:30:00, 1-12:00; or `job`: ask the Slurm job "
+    "that this is.",
 )
 @click.option(
     "--successor", is_flag=True, help="Take over from the job that is this site until it departs."
@@ -118,7 +121,7 @@ def run_(
     if launcher and ranks > 1:
         raise click.UsageError("--launcher says itself how many ranks it starts: leave out --ranks")
     how = Ranks(ranks, sharding, tuple(shlex.split(launcher or "")))
-    walltime_s = None if walltime is None else seconds(walltime)
+    walltime_s = None if walltime is None else _granted_s(walltime)
     Corpus.open(data, verify="full")
     kept = None
     if checkpoint_every != "never":
@@ -215,6 +218,46 @@ async def _request(run: str, broker: Reach, event: Any) -> int:
 
     async with opened(run, broker) as (log, _, connection):
         return await request(log, event, connection.key)
+
+
+@site.command()
+@click.argument("name")
+@sites_option
+@click.option("--run", default="run", show_default=True, callback=run_name, help="For which run.")
+@click.option("--nodes", type=click.IntRange(1), help="By default those of the largest shape.")
+@click.option("--walltime", metavar="TIME", help="By default that of the largest shape.")
+@click.option("--successor", is_flag=True, help="As a job that follows another one.")
+def script(
+    name: str, sites: Path, run: str, nodes: int | None, walltime: str | None, successor: bool
+) -> None:
+    """Print the batch script that an agent would submit for the site NAME.
+
+    Rendered from the site's template; nothing is submitted. `sbatch --test-only` takes it as it is.
+    """
+    from ops.home import Home
+    from ops.placement import script as scripts
+    from ops.placement.shapes import Shape
+    from ops.placement.sites import load
+
+    one = load(sites).named(name)
+    largest = max(one.profile().shapes, key=lambda shape: shape.node_hours)
+    shape = Shape(
+        nodes or largest.nodes, round(seconds(walltime)) if walltime else largest.walltime_s
+    )
+    ask = scripts.Ask(run, scripts.job_name(run, name, 0, run), shape, successor)
+    work = Home.find().root / "placement" / run / name
+    click.echo(scripts.render(one, ask, sites.absolute().parent, work), nl=False)
+
+
+def _granted_s(text: str) -> float:
+    """The walltime of an option: a time, or that of the job this is."""
+    if text != "job":
+        return seconds(text)
+    import os
+
+    from ops.placement.granted import left_s
+
+    return max(1.0, left_s(os.environ, time.time()))
 
 
 def seconds(text: str, option: str = "--walltime") -> float:

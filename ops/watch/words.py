@@ -19,6 +19,8 @@ ROUTINE = {
     "snapshot.saved",
     "blobs.released",
     "placement.probed",
+    "queue.observed",
+    "job.observed",
 }  # shown as numbers; told only where they are void
 
 
@@ -111,6 +113,12 @@ def _ended(event: Any) -> str:
     return f"job {event.job_name} ended: {event.outcome} {event.message}".rstrip()
 
 
+def _planned(event: Any) -> str:
+    do = [one for one in event.actions if one.get("do") != "hold"]
+    what = ", ".join(f"{one.get('do')} at {one.get('site')}" for one in do) or "nothing to do"
+    return f"planned: {what}"
+
+
 def _blocks(number: int) -> str:
     return f"{number} block" + ("" if number == 1 else "s")
 
@@ -145,4 +153,6 @@ _SAYINGS: dict[str, Callable[[Any], str]] = {
     "job.intended": lambda e: f"is about to submit job {e.job_name}",
     "job.submitted": lambda e: f"submitted job {e.job_name} as {e.job_id}",
     "job.ended": _ended,
+    "agent.reported": lambda e: f"is {e.state}" + (f": {e.message}" if e.message else ""),
+    "placement.planned": _planned,
 }

@@ -151,8 +151,32 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "start_epoch_s": 1_700_000_000,
         "message": "",
     },
-    "job.intended": {"job_name": "j", "shape": SHAPE, **WHY},
+    "queue.observed": {
+        "partition": "gpu",
+        "at_epoch_s": 1_800_000_000,
+        "total_nodes": 8,
+        "free_nodes": 2,
+        "down_nodes": 1,
+        "up": True,
+        "complete": True,
+        "running": ({"nodes": 5, "limit_s": 3600, "at_epoch_s": 1_800_000_600},),
+        "pending": ({"nodes": 2, "limit_s": 60, "ours": True, "held": True, "job_id": "17"},),
+        "reservations": (
+            {"start_epoch_s": 1_800_009_000, "end_epoch_s": 1_800_009_900, "nodes": 8},
+        ),
+    },
+    "agent.reported": {"state": "troubled", "message": "no account", "trouble": "permanent"},
+    "job.intended": {"job_name": "j", "shape": SHAPE, "after": "i", "chain": 1, "index": 2, **WHY},
     "job.submitted": {"job_name": "j", "job_id": "17"},
+    "job.observed": {
+        "job_name": "j",
+        "job_id": "17",
+        "phase": "running",
+        "nodes": 2,
+        "walltime_s": 60,
+        "started_epoch_s": 1_800_000_000,
+        "end_by_epoch_s": 1_800_000_060,
+    },
     "job.ended": {"job_name": "j", "job_id": "17", "outcome": "completed", "message": "ok"},
     "placement.planned": {"actions": ({"do": "submit"},), "estimates": ({"s": 1.5},), **WHY},
 }
@@ -166,7 +190,8 @@ WRITERS = {
     " site.departed",
     SITE: "site.joined site.heartbeat block.started block.completed delta.published"
     " version.applied evaluation.completed site.departing",
-    AGENT: "placement.probed job.intended job.submitted job.ended",
+    AGENT: "placement.probed queue.observed agent.reported job.intended job.submitted "
+    "job.observed job.ended",
     PLANNER: "placement.planned",
 }
 

@@ -1,0 +1,1 @@
+"""The commands of `atoll place`, each imported when it is called."""
