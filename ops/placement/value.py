@@ -9,7 +9,6 @@ shape: T / (T + E[(W - T)+]) of the full shape, whose successor is queued at its
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -60,8 +59,8 @@ class Chance:
         edges = [x - points[0] for x in points]
         edges.append(points[-1] + points[0])
         mass = _Mass(wait)
-        sums = [mass.until(x) for x in edges]
-        ended = [mass.until(x - shape.walltime_s) for x in edges]
+        sums = mass.until(edges)
+        ended = mass.until([x - shape.walltime_s for x in edges])
         begun = [(b - a) / step for a, b in pairwise(sums)]
         over = [(b - a) / step for a, b in pairwise(ended)]
         self.shape = shape
@@ -90,17 +89,24 @@ class _Mass:
             total += (b - a) * (p + q) / 2 if b < inf else 0.0
             self._sums.append(total)
 
-    def until(self, time_s: float) -> float:
-        """The integral from 0 to a time."""
-        k = bisect_right(self._waits, time_s) - 1
-        if k < 0:
-            return 0.0
-        passed = time_s - self._waits[k]
-        if k == len(self._waits) - 1:
-            return self._sums[k] + passed
-        low, width = self._levels[k], self._waits[k + 1] - self._waits[k]
-        slope = (self._levels[k + 1] - low) / width if width < inf else 0.0
-        return self._sums[k] + passed * (low + slope * passed / 2)
+    def until(self, times_s: Sequence[float]) -> list[float]:
+        """The integral from 0 to each of some rising times."""
+        waits, levels, sums = self._waits, self._levels, self._sums
+        last, k, found = len(waits) - 1, -1, []
+        for time_s in times_s:
+            while k < last and waits[k + 1] <= time_s:
+                k += 1
+            if k < 0:
+                found.append(0.0)
+                continue
+            passed = time_s - waits[k]
+            if k == last:
+                found.append(sums[k] + passed)
+                continue
+            low, width = levels[k], waits[k + 1] - waits[k]
+            slope = (levels[k + 1] - low) / width if width < inf else 0.0
+            found.append(sums[k] + passed * (low + slope * passed / 2))
+        return found
 
 
 class Cover:

@@ -85,12 +85,14 @@ class World:
     def run(self, policy: Policy) -> Tally:
         """Until the target or the horizon; what it took."""
         self._apply(policy, policy.decide(self))
-        look_s = policy.look_s
+        look_s, ours_s, changed = policy.look_s, inf, True
+        speed, working = self._speed(policy.together)
         while self.work > 0 and self.now_s < self.horizon_s:
-            speed, working = self._speed(policy.together)
+            if changed or self.now_s >= ours_s:
+                speed, working = self._speed(policy.together)
+                ours_s = self._next_of_ours()
             centre = min(self.centres, key=lambda one: one.next_s)
             done_s = self.now_s + self.work / speed if speed > 0 else inf
-            ours_s = self._next_of_ours()
             next_s = min(done_s, ours_s, centre.next_s, look_s, self.horizon_s)
             self._pass(next_s, speed, working)
             if next_s >= done_s:
