@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say, sites_option
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say, sites_option
 
 
 @click.command()
@@ -18,7 +18,7 @@ from ops.output import broker_option, json_option, print_json, run_name, say, si
 @sites_option
 @click.option("--dry-run", is_flag=True, help="Say what the plan would have done; do nothing.")
 @broker_option
-def agent(run: str, site: str, sites: Path, dry_run: bool, broker: str | None) -> int:
+def agent(run: str, site: str, sites: Path, dry_run: bool, broker: Reach) -> int:
     """Serve the site SITE of RUN from its login node.
 
     It looks at the queue, probes, submits and cancels as the plan says, within the caps of the
@@ -29,7 +29,7 @@ def agent(run: str, site: str, sites: Path, dry_run: bool, broker: str | None) -
     return asyncio.run(_agent(run, site, sites, dry_run, broker))
 
 
-async def _agent(run: str, name: str, path: Path, is_dry: bool, broker: str | None) -> int:
+async def _agent(run: str, name: str, path: Path, is_dry: bool, broker: Reach) -> int:
     from ops.connect import opened
     from ops.home import Home
     from ops.placement.serve import serving

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, file_or_run, json_option, print_json, say
+from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
 
 if TYPE_CHECKING:
     from ops.placement.coverage import Judged
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @broker_option
 @json_option
 def calibration(
-    target: str, output: Path | None, second_half: bool, broker: str | None, as_json: bool
+    target: str, output: Path | None, second_half: bool, broker: Reach, as_json: bool
 ) -> None:
     """Tell how often starts kept within stated bounds.
 
@@ -68,7 +68,7 @@ def calibration(
         say("no forecast rests on starts that were seen, so there is nothing to judge yet")
 
 
-def _found(target: str, broker: str | None) -> list[Judged]:
+def _found(target: str, broker: Reach) -> list[Judged]:
     from ops.placement import history
 
     place = file_or_run(target)
@@ -80,7 +80,7 @@ def _found(target: str, broker: str | None) -> list[Judged]:
 FILES = (".csv", ".jsonl", ".swf")
 
 
-async def _of_log(place: Path | str, broker: str | None) -> list[Judged]:
+async def _of_log(place: Path | str, broker: Reach) -> list[Judged]:
     from eventlog.export import read_export, read_header, to_end
     from eventlog.projector import Projection
     from leases.table import LeaseTable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import broker_option, json_option, print_json, run_name, say, sites_option
+from ops.output import Reach, broker_option, json_option, print_json, run_name, say, sites_option
 
 if TYPE_CHECKING:
     from ops.placement.sites import Sites
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN", callback=run_name)
 @sites_option
 @broker_option
-def planner(run: str, sites: Path, broker: str | None) -> int:
+def planner(run: str, sites: Path, broker: Reach) -> int:
     """Plan where RUN stands in queues, or stand by.
 
     It reads the log and writes plans; the agents of the sites carry them out. Any number may run:
@@ -33,7 +33,7 @@ def planner(run: str, sites: Path, broker: str | None) -> int:
     return asyncio.run(_planner(run, load(sites), broker))
 
 
-async def _planner(run: str, sites: Sites, broker: str | None) -> int:
+async def _planner(run: str, sites: Sites, broker: Reach) -> int:
     from eventlog.projector import Projection
     from leases.table import LeaseTable
     from ops.connect import opened
@@ -67,7 +67,7 @@ async def _planner(run: str, sites: Sites, broker: str | None) -> int:
 @sites_option
 @json_option
 @broker_option
-def plan_(run: str, sites: Path, as_json: bool, broker: str | None) -> None:
+def plan_(run: str, sites: Path, as_json: bool, broker: Reach) -> None:
     """Print what would be planned for RUN as things stand.
 
     Nothing is written: a sites file can be tried before a planner reads it. It knows no more of the
@@ -83,7 +83,7 @@ def plan_(run: str, sites: Path, as_json: bool, broker: str | None) -> None:
             click.echo(f"{action['site']}: {action['do']}{shape}: {action.get('reason', '')}")
 
 
-async def _plan(run: str, sites: Sites, broker: str | None) -> list[dict[str, Any]]:
+async def _plan(run: str, sites: Sites, broker: Reach) -> list[dict[str, Any]]:
     from eventlog.projector import Projection
     from leases.table import LeaseTable
     from ops.connect import opened
@@ -119,7 +119,7 @@ def _name(run: str) -> Iterator[str]:
 @click.argument("run", metavar="RUN", callback=run_name)
 @json_option
 @broker_option
-def why(run: str, as_json: bool, broker: str | None) -> None:
+def why(run: str, as_json: bool, broker: Reach) -> None:
     """Tell where RUN stands in queues, why, and what is next.
 
     Sites, shapes, the waits expected, the last error, the next step. All of it is in
@@ -135,7 +135,7 @@ def why(run: str, as_json: bool, broker: str | None) -> None:
         click.echo(line)
 
 
-async def _why(run: str, broker: str | None) -> dict[str, Any]:
+async def _why(run: str, broker: Reach) -> dict[str, Any]:
     import time
 
     from ops.connect import opened
