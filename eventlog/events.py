@@ -178,12 +178,14 @@ class RunFinished(Event):
 
 
 class CoordinatorElected(Event):
-    """A claim of the term, which is this event's own sequence (R5)."""
+    """A claim of the term, which is this event's own sequence (R5). `software`: versions of what
+    coordinates from here on."""
 
     type: ClassVar[str] = "coordinator.elected"
     by: ClassVar[frozenset[str]] = frozenset({COORDINATOR})
     holder: Annotated[str, Field(min_length=1, max_length=200)]
     reason: Reason
+    software: dict[str, str] | None = None
 
 
 class CoordinatorTick(Event):

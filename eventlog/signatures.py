@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from eventlog.blobs import is_digest
 from eventlog.chain import Record
-from eventlog.codec import bounded, decode, pack, read_wire, unpack
+from eventlog.codec import bounded, decode, pack, unpack
 from eventlog.errors import AtollError, EventInvalid
 from eventlog.events import (
     DeltaPublished,
@@ -49,10 +49,12 @@ def seal(payload: bytes, key: Key) -> bytes:
 def fault(payload: bytes, keys: Iterable[str]) -> str:
     """'' where one of the public `keys` signed this payload, else what is wrong with that."""
     try:
-        wire = bounded(read_wire(payload))
-        signature = wire.pop(_FIELD, None)
+        wire = bounded(unpack(payload))
     except EventInvalid:
+        wire = None
+    if not isinstance(wire, dict):
         return f"{UNSIGNED} cannot be read"
+    signature = wire.pop(_FIELD, None)
     if signature is None:
         return f"{UNSIGNED} is missing"
     body = _TAG + pack(wire)

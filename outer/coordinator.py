@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eventlog.chain import Record
@@ -57,6 +57,7 @@ class Coordinator:
     say: Callable[[str], None] = lambda _: None
     pen: Callable[..., Writer] = Writer  # a simulator's has ids and a clock of its own
     max_grants: int = MAX_BATCH  # of one append
+    software: Mapping[str, str] = field(default_factory=dict)  # versions, for the log
     _voids: list[str] = field(default_factory=list)  # what the fold said of our last append
     _term: int | None = None  # ours, while we are the coordinator
     _stood_by: int = 0  # the term that we said we stand by in
@@ -158,7 +159,9 @@ class Coordinator:
         """Claim the term by compare-and-set; the fold of our own claim makes us coordinator."""
         self._breaks_seen = self.breaks()
         self._standby.heard(self.clock())
-        sequence = await self._append([CoordinatorElected(holder=self.holder, reason=reason)])
+        versions = dict(self.software) or None
+        claim = CoordinatorElected(holder=self.holder, reason=reason, software=versions)
+        sequence = await self._append([claim])
         if sequence is None:
             return
         self._term = sequence

@@ -169,6 +169,8 @@ class HubLogic:
         run = hub.view.run()
         if run.state == "finished":
             return [Leave(door.GOOD, f"the run has finished: {run.reason}")]
+        if run.read_only:  # R17: what it cannot read may have taken its blocks
+            return [Leave(door.REFUSED, f"this atoll is too old for the run: {run.read_only}")]
         ended = watchdog.watch(hub, now) + self._tidy()
         if hub.incarnation is None:
             ended += door.knock(hub, now)

@@ -56,7 +56,9 @@ def hardware(device: torch.device) -> dict[str, str]:
 def software(device: torch.device) -> dict[str, str]:
     """Versions that numbers can depend on, as `SiteJoined` carries them."""
     words = {
+        "atoll": version("atoll"),
         "python": platform.python_version(),
+        "numpy": version("numpy"),
         "torch": torch.__version__,
         "transformers": version("transformers"),
         "system": platform.platform(),

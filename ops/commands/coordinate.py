@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ async def _coordinate(run: str, settings: Settings, max_rate: float | None, brok
                 breaks=lambda: connection.num_breaks,
                 say=say,
                 pen=partial(Writer, key=connection.key),
+                software=_versions(),
             )
             watchman = Watchman(
                 settings,
@@ -128,6 +130,14 @@ def _say_end(watch: asyncio.Task[None]) -> None:
     """A watchman that fails is no reason to stop the run; it is said."""
     if not watch.cancelled() and (error := watch.exception()) is not None:
         say(f"metrics and alerts have ended: {error!r}")
+
+
+def _versions() -> dict[str, str]:
+    """What coordinates, for the log."""
+    from importlib import metadata
+
+    names = ("atoll", "numpy", "torch")
+    return {"python": platform.python_version()} | {one: metadata.version(one) for one in names}
 
 
 def _projection(home: Home, run: str) -> tuple[Projection, int]:

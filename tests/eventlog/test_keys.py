@@ -137,7 +137,7 @@ def test_a_signed_event_of_mixed_keys_or_endless_nesting_is_judged_like_any_othe
     for _ in range(400):
         nested = [nested]
     assert "cannot be read" in fault(pack({**sound, "x": nested, "sig": b"s"}), [key.public])
-    for other in (b"\x91" * 900 + b"\xc0", pack(7), pack([1]), pack({"sig": b"s"})):
+    for other in (b"\x91" * 900 + b"\xc0", pack(7), pack([1])):
         assert "cannot be read" in fault(other, [key.public])
 
 
