@@ -87,6 +87,9 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
         notify("READY=1")
         try:
             _watch(server)
+        except SystemExit:  # SIGTERM
+            _note_holdings(server)
+            raise
         except KeyboardInterrupt:
             _note_holdings(server)
             server.stop()

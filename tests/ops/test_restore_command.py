@@ -1,0 +1,88 @@
+"""`atoll broker serve` on a damaged store, and `atoll broker restore`, as one meets them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from broker.connection import connect
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
+from eventlog.export import to_end, write_export
+from tests.support.history import RUN
+from tests.support.scenario import Scenario, finish
+from tests.support.server import Served
+
+ROOT = Path(__file__).parents[2]
+
+
+def atoll(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ops", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+    )
+
+
+async def stored(url: str, run: Scenario, target: Path) -> None:
+    """The scenario's events as a run of the broker, with a second copy, and an export."""
+    async with await connect(url, name="writer") as connection:
+        log = await JetStreamLog.create(connection, RUN)
+        await JetStreamBlobs.create(connection, RUN)
+        lasts: dict[str, int] = {}
+        for record in finish(run.log.read(0)):
+            expected = lasts.get(record.subject, 0)
+            lasts[record.subject] = await log.append(record.subject, [record.payload], expected)
+        mirror = await JetStreamLog.mirror(connection, RUN, create=True)
+        async with asyncio.timeout(60):
+            while await mirror.last_sequence() < run.last[0]:
+                await asyncio.sleep(0.05)
+        await write_export(RUN, to_end(log), target)
+
+
+async def test_r19_a_broker_with_a_log_that_lost_its_end_serves_nobody_until_it_is_restored(
+    tmp_path: Path,
+) -> None:
+    served, export = Served(tmp_path / "store"), tmp_path / "export"
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, export)
+    held = served.folder / "holdings.json"
+    assert served.stop() == 0
+    ends = {"ATOLL_TESTS": run.last[0], "ATOLL_TESTS_MIRROR": run.last[0]}
+    assert json.loads(held.read_text()) == ends
+    block = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS"
+    for path in [*(block / "msgs").glob("*.blk"), *(block / "msgs").glob("index.db")]:
+        os.truncate(path, path.stat().st_size // 2)
+
+    refused = atoll("broker", "serve", "--dir", str(served.folder), "--json")
+    assert refused.returncode == 3, refused
+    assert refused.stdout == ""
+    assert "ATOLL_TESTS" in refused.stderr and "atoll broker restore tests" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+    place = ("--dir", str(served.folder))
+    done = atoll("broker", "restore", RUN, *place, "--proof", str(export), "--json")
+    assert done.returncode == 0, done
+    said = json.loads(done.stdout)
+    assert said["last_sequence"] == run.last[0]
+    assert Path(said["damaged_files"]).is_dir()
+    env = {"ATOLL_HOME": str(tmp_path / "home")}
+    again = Served(served.folder)
+    again.start()
+    try:
+        same = atoll("log", "verify", RUN, str(export), ATOLL_BROKER=again.url, **env)
+        assert same.returncode == 0, same
+        mirror = atoll("log", "verify", RUN, "--mirror", ATOLL_BROKER=again.url, **env)
+        assert mirror.returncode == 0, mirror
+        audit = atoll("audit", RUN, "--json", ATOLL_BROKER=again.url, **env)
+        assert json.loads(audit.stdout)["violations"] == [], audit
+    finally:
+        assert again.stop() == 0
