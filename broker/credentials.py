@@ -89,7 +89,8 @@ class Credentials:
             raise ValueError("its num_replicas is no number of copies")
         self.user.check()
         try:
-            self.tls()
+            if self.ca:
+                self.tls()
         except ssl.SSLError as error:
             raise ValueError("its ca is no certificate") from error
 

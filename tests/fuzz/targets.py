@@ -29,6 +29,7 @@ class Target:
     seeds: Sequence[bytes]
     odd: st.SearchStrategy[bytes]
     most_bytes: int = 2 * _MIB
+    num: int = 1_060  # inputs in every check: ten thousand of all
 
     @property
     def inputs(self) -> st.SearchStrategy[bytes]:
@@ -52,7 +53,9 @@ TARGETS = (
     Target("log-file", logs.read_file, logs.FILES, st.binary(), 2 * MAX_BODY_BYTES),
     Target("frames", logs.read_sealed, logs.SEALED, logs.SEALED_TREES, 2 * MAX_BODY_BYTES),
     Target("chunks", _plain(logs.read_chunks), logs.METAS, logs.META_TREES),
-    Target("tensors", tensors.read_tensors, tensors.TENSOR_SEEDS, tensors.TENSOR_HEADS, 8 * _MIB),
+    Target(
+        "tensors", tensors.read_tensors, tensors.TENSOR_SEEDS, tensors.TENSOR_HEADS, 8 * _MIB, 510
+    ),
     Target("manifest", tensors.read_manifest, tensors.MANIFESTS, st.binary()),
     Target("slurm", _plain(texts.read_slurm), texts.SLURM_SEEDS, texts.SLURM_TEXTS),
     Target(
@@ -61,8 +64,9 @@ TARGETS = (
         texts.CREDENTIALS_SEEDS,
         texts.CREDENTIALS_TREES,
         4 * _MIB,
+        510,
     ),
     Target("anchor", _plain(texts.read_anchor), texts.ANCHOR_SEEDS, texts.ANCHOR_TREES),
-    Target("toml", texts.read_toml, texts.TOML_SEEDS, texts.TOML, 8 * _MIB),
+    Target("toml", texts.read_toml, texts.TOML_SEEDS, texts.TOML, 8 * _MIB, 510),
 )
 BY_NAME = {one.name: one for one in TARGETS}

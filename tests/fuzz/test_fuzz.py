@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.targets import TARGETS, Target
 
-NUM_INPUTS = 10_000
-
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)
 def test_no_input_crashes_a_reader_or_takes_its_memory(target: Target, tmp_path: Path) -> None:
@@ -23,7 +21,7 @@ def test_no_input_crashes_a_reader_or_takes_its_memory(target: Target, tmp_path:
         target.feed(seed, tmp_path)  # what is made once is made before memory is counted
 
     @settings(
-        max_examples=-(-NUM_INPUTS // len(TARGETS)),
+        max_examples=target.num,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
@@ -39,3 +37,7 @@ def test_no_input_crashes_a_reader_or_takes_its_memory(target: Target, tmp_path:
         assert taken <= target.bound(data), f"{len(data)} bytes took {taken:,}"
 
     fed()
+
+
+def test_ten_thousand_inputs_are_tried() -> None:
+    assert sum(one.num for one in TARGETS) >= 10_000

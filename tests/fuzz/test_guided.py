@@ -22,6 +22,7 @@ NUM_INPUTS = 1_000_000
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed (Linux only)")
 def test_a_million_guided_inputs_crash_no_reader(tmp_path: Path) -> None:
     lines = ["`make soak`: tests/fuzz/test_guided.py, atheris (libFuzzer)", ""]
