@@ -22,10 +22,12 @@ async def secured_fleet(
     config: Path,
     parents: tuple[str, ForkServer],
     *overrides: str,
+    **options: bool,
 ) -> AsyncIterator[Fleet]:
-    """A run that was just created and names everybody's keys; the sites' credentials are issued."""
+    """A run that was just created and names everybody's keys; `options`: of the sites' credentials,
+    which are issued."""
     for name in sites:
-        broker.add("site", name)
+        broker.add("site", name, **options)
     operator = broker.credentials("operator")
     run = f"{root.name[:20].replace('_', '-').strip('-')}-{os.getpid()}"
     fleet = Fleet(root / "machine", operator.urls, data, config, run, *parents)
