@@ -163,7 +163,8 @@ def _user(user: User) -> str:
     publish, subscribe = (_subjects(found) for found in (publishes(user), subscribes(user)))
     types = ", ".join(user.connection_types)
     return (
-        f"{{ nkey: {user.public}, allowed_connection_types: [{types}], permissions: {{ publish: {{ allow: [{publish}] }}, "
+        f"{{ nkey: {user.public}, allowed_connection_types: [{types}], "
+        f"permissions: {{ publish: {{ allow: [{publish}] }}, "
         f"subscribe: {{ allow: [{subscribe}] }} }} }}  # {user.label}"
     )
 
