@@ -47,7 +47,7 @@ def test_the_rendered_scripts_are_what_the_profiles_say(centre: str) -> None:
 def test_a_job_starts_again_on_75_alone_and_not_for_ever(
     tmp_path: Path, code: int, restarts: str, requeues: bool
 ) -> None:
-    """The script itself, with an atoll that ends so and a Slurm that writes down what it is asked."""
+    """The script itself: an atoll that ends so, a Slurm that writes down what it is asked."""
     site = profiles.profile("snellius", **dict.fromkeys(profiles.profile("snellius").needs, "x"))
     ask = Ask("big", "j", Shape(1, 3600), requeues=True)
     (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
