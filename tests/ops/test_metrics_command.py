@@ -52,7 +52,14 @@ def test_tensorboard_reads_the_same_points(log: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     target = tmp_path / "tb"
-    arguments = ["metrics", str(log), "--tensorboard", str(target), "--jsonl", str(tmp_path / "points")]
+    arguments = [
+        "metrics",
+        str(log),
+        "--tensorboard",
+        str(target),
+        "--jsonl",
+        str(tmp_path / "points"),
+    ]
     for _ in range(2):
         assert run(arguments) == 0
     events = EventAccumulator(str(target), {"scalars": 0})
