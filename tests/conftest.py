@@ -16,7 +16,7 @@ _WATCHED = ("system",)  # folders whose tests wait for what processes do within 
 _NICENESS = 10
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # before the plugin reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One group of all watched tests, which comes first; a group of each other file."""
     items.sort(key=lambda item: not _is_watched(item.path))
