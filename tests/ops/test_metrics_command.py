@@ -53,18 +53,7 @@ def test_tensorboard_reads_the_same_points(log: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     target = tmp_path / "tb"
-<<<<<<< HEAD
     places = ["--tensorboard", str(target), "--jsonl", str(tmp_path / "points")]
-=======
-    arguments = [
-        "metrics",
-        str(log),
-        "--tensorboard",
-        str(target),
-        "--jsonl",
-        str(tmp_path / "points"),
-    ]
->>>>>>> ranks
     for _ in range(2):
         assert run(["metrics", str(log), *places]) == 0
     events = EventAccumulator(str(target), {"scalars": 0})
