@@ -59,7 +59,8 @@ def test_a_log_that_ends_anywhere_breaks_no_promise() -> None:
 def test_json_has_the_documented_keys() -> None:
     keys = (
         "run ok events last_sequence anchored_through versions epochs blocks_granted "
-        "blocks_reclaimed blocks_stolen reclaimed_share violations void log_digest model_digest"
+        "blocks_reclaimed blocks_stolen reclaimed_share violations void log_digest model_digest "
+        "evaluations lineage manifest_digest num_parameters"
     )
     said = audited(whole_run()).as_json()
     assert sorted(said) == sorted(keys.split())
