@@ -79,14 +79,14 @@ async def test_a_run_whose_loss_explodes_pauses_is_forked_before_it_and_goes_on(
             losses = [row.loss for row in log.view.versions()]
             assert max(losses[:6]) < _spiked(fleet.history), "it has gone on before the spike"
             await child.finish()
+            come, initial = lineage(log.view), log.view.run().initial_digest
         found = await child.audit("--parent", fleet.run)
         assert found["lineage"]["run"] == fleet.run and found["lineage"]["version"] == version
         assert found["parent"] == {"log": fleet.run, "ok": True, "what": ""}
-        come = lineage(log.view)
         assert come is not None
         row = fleet.history.view.version(version)
         digest = row.parameters_digest if row else fleet.history.view.run().initial_digest
-        assert come.parameters_digest == log.view.run().initial_digest == digest
+        assert come.parameters_digest == initial == digest
         other = await child.atoll("audit", child.run, "--parent", child.run, "--json")
         assert other.code == 1 and "it was forked from" in json.loads(other.out)["parent"]["what"]
     finally:
