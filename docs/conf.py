@@ -15,4 +15,3 @@ html_show_copyright = False
 nitpicky = True  # a link without a target is a warning, and warnings are errors
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
-pygments_style = "sphinx"

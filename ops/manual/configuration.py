@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from eventlog.config import RunConfig
 from ops.alarm.settings import Settings
-from ops.manual.source import annotations as annotations_of
-from ops.manual.source import cell, first_paragraph, kind, meanings
+from ops.manual.source import as_written, cell, first_paragraph, kind, meanings
 from ops.placement.sites import Sites
 
 HEAD = """\
@@ -70,7 +69,7 @@ def _tables(model: type[BaseModel], prefix: str) -> Iterator[str]:
     """A table's keys, then the tables in it."""
     schema = model.model_json_schema()["properties"]
     notes = meanings(model)
-    types = {name: ast.unparse(one) for name, one in annotations_of(model).items()}
+    types = {name: ast.unparse(one) for name, one in as_written(model).items()}
     tables = {name: _table_of(field.annotation) for name, field in model.model_fields.items()}
     if prefix:
         yield f"### `[{prefix}]`\n"

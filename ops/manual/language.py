@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from broker.roles import ROLES, User, publishes, subscribes
 from eventlog import events
 from eventlog.events import EVENTS, Event, Part
-from ops.manual.source import annotations as annotations_of
-from ops.manual.source import cell, meanings
+from ops.manual.source import as_written, cell, meanings
 
 HEAD = """\
 # Events and subjects
@@ -98,7 +97,7 @@ def _own_parts() -> list[type[Part]]:
 
 
 def _fields(model: type[BaseModel]) -> Iterator[str]:
-    types, notes = annotations_of(model), meanings(model)
+    types, notes = as_written(model), meanings(model)
     yield "| field | is | meaning |\n| --- | --- | --- |"
     for name, field in model.model_fields.items():
         optional = "" if field.is_required() else ", optional"

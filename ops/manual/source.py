@@ -30,7 +30,7 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-def annotations(model: type[BaseModel]) -> dict[str, ast.expr]:
+def as_written(model: type[BaseModel]) -> dict[str, ast.expr]:
     """Field -> its annotation as it is written."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
     return {
