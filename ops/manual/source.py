@@ -20,7 +20,7 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     found = {}
     for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            lines = []
+            lines: list[str] = []
             line = node.lineno - 1
             while line in above:
                 lines.insert(0, above[line])
@@ -79,7 +79,8 @@ def _number(value: float) -> str:
 
 def _comments(source: str) -> tuple[dict[int, str], dict[int, str]]:
     """(line -> a comment alone on it, line -> one behind code)."""
-    above, behind = {}, {}
+    above: dict[int, str] = {}
+    behind: dict[int, str] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             alone = not token.line[: token.start[1]].strip()
