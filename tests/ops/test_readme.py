@@ -60,7 +60,8 @@ def test_every_line_to_type_is_taken(
         if word.endswith(FILES) and not word.startswith(("/", "ops/")) and "=" not in word:
             (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / word).touch()
-    for name in ("keys", "stolen", "file"):
+    (tmp_path / ".atoll").mkdir(exist_ok=True)
+    for name in ("keys", ".atoll/keys", "stolen", "file"):
         (tmp_path / name).touch()
     context = root.make_context("atoll", list(words))  # a command remembers its first one's help
     command: click.Command = root
