@@ -14,7 +14,7 @@ demo: .venv/.installed-train
 	$(BIN)/atoll demo $(ARGS)
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
