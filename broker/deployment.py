@@ -92,15 +92,22 @@ class Deployment:
         target: Path | None = None,
         *,
         websocket: bool = False,
+        leaf: bool = False,
     ) -> Path:
-        """Let somebody in: the credentials file made for them. Raises DeploymentInvalid."""
+        """Let somebody in, `leaf`: by a leaf node too; the credentials file made for them. Raises
+        DeploymentInvalid."""
+        if leaf and not self.shape.leaf_port:
+            raise DeploymentInvalid(
+                "this broker takes no leaf nodes: `atoll broker config` again with --leaf-port "
+                "7422, and restart it"
+            )
         with self._locked():
             if any((user.role, user.name) == (role, name) for user in self.users):
                 raise DeploymentInvalid(
                     f"{role} {name} has credentials already; `atoll broker revoke-site {name}` "
                     "first, if they are lost"
                 )
-            return self._issue(role, name, runs, target, websocket)
+            return self._issue(role, name, runs, target, websocket, leaf)
 
     def revoke(self, role: str, name: str) -> User:
         """Let somebody in no longer; whom. Raises DeploymentInvalid."""
@@ -128,9 +135,10 @@ class Deployment:
         runs: Sequence[str] = (),
         target: Path | None = None,
         websocket: bool = False,
+        leaf: bool = False,
     ) -> Path:
         key = Key.generate()
-        user, shape = User(role, name, key.public, tuple(runs)), self.shape
+        user, shape = User(role, name, key.public, tuple(runs), leaf), self.shape
         try:
             user.check()
         except ValueError as error:

@@ -16,11 +16,14 @@ from typing import Any
 
 from broker import monitor
 from broker.deployment import read_users, signal_reload, write_users
+from broker.production import USERS_FILE
 from broker.roles import NAMED
 from broker.server import BrokerServer
+from broker.settings import ServerSettings
 
 MAX_PER_S = 1000.0  # messages; at 2 MiB a chunk that is 2 GB/s of blobs
 FIRST_S, LONGEST_S = 300.0, 3600.0
+LEAVES = "whoever may come by a leaf node"  # whose connections bear no key: judged together
 
 
 @dataclass(slots=True)
@@ -64,6 +67,11 @@ class Guard:
 class Watch:
     """The guard of a configured server's folder: looks, and has the server act on it."""
 
+    @staticmethod
+    def is_due(settings: ServerSettings) -> bool:
+        """Whether a server has users to judge: a leaf node has none, the broker judges it."""
+        return settings.written and (settings.store_dir / USERS_FILE).exists()
+
     def __init__(self, server: BrokerServer) -> None:
         self._server, self._folder = server, server.settings.store_dir
         self._guard = Guard(())
@@ -73,9 +81,10 @@ class Watch:
         """One look; what there is to say. Raises OSError where the server does not answer."""
         url = f"{self._server.monitor_url}/connz?auth=1&limit=4096"
         connections = json.loads(monitor.ask(url, 2.0)).get("connections") or []
+        connections += self._leaves()
         users = read_users(self._folder)
-        labels = {user.public: user.label for user in users}
-        self._guard.watched = {user.public for user in users if user.role in NAMED}
+        labels = {LEAVES: LEAVES} | {user.public: user.label for user in users}
+        self._guard.watched = {LEAVES} | {user.public for user in users if user.role in NAMED}
         said = [
             f"{labels[key]} floods the broker ({rate:,.0f} messages a second): not let in for "
             f"{self._guard.suspended[key] - now:.0f} s"
@@ -83,6 +92,15 @@ class Watch:
         ]
         if (out := frozenset(self._guard.suspended)) != self._out:
             self._out = out
-            write_users(self._folder, [user for user in users if user.public not in out])
+            kept = [one for one in users if one.public not in out]
+            write_users(self._folder, [one for one in kept if LEAVES not in out or not one.leaf])
             signal_reload(self._server.pid)
         return said
+
+    def _leaves(self) -> list[dict[str, Any]]:
+        """Leaf nodes as connections; they count from -1 down, for a server counts all as one."""
+        found = json.loads(monitor.ask(f"{self._server.monitor_url}/leafz", 2.0)).get("leafs")
+        return [
+            {"cid": -int(one["id"]), "in_msgs": one["in_msgs"], "authorized_user": LEAVES}
+            for one in found or []
+        ]

@@ -31,7 +31,7 @@ class Shape:
     """A broker of one server, or a cluster of three.
 
     hosts: each server's name, and the name or address under which others reach it. listen: the
-    address it binds, "own" for that very one. A port of 0 switches websockets off.
+    address it binds, "own" for that very one. A port of 0 switches websockets, or leaf nodes, off.
     max_store_bytes: 0 for no limit but the disk's. own_authority: whether we sign the servers'
     certificates.
     """
@@ -42,6 +42,7 @@ class Shape:
     websocket_port: int = 443
     monitor_port: int = 8222
     cluster_port: int = 6222
+    leaf_port: int = 0
     max_connections: int = 1024
     max_store_bytes: int = 0
     own_authority: bool = True
@@ -92,6 +93,8 @@ def server_conf(shape: Shape, name: str) -> str:
             f"websocket {{ host: {quoted(shape.bound(name))}, port: {shape.websocket_port}, "
             f"handshake_timeout: {quoted(f'{_HANDSHAKE_S}s')}, tls {{ {own} }} }}"
         )
+    if shape.leaf_port:
+        parts.append(_leafnodes(shape, name, own))
     if len(shape.hosts) > 1:
         parts.append(_cluster(shape, name, own))
     parts.append(f'include "{USERS_FILE}"')
@@ -134,6 +137,15 @@ def _jetstream(shape: Shape) -> str:
     )
 
 
+def _leafnodes(shape: Shape, name: str, own: str) -> str:
+    """Without `default_js_domain` a server keeps requests to JetStream from what passes a leaf."""
+    return (
+        f"leafnodes {{ host: {quoted(shape.bound(name))}, port: {shape.leaf_port}, "
+        f"no_advertise: true, tls {{ {own}, timeout: {_HANDSHAKE_S} }} }}\n"
+        f'default_js_domain {{ {CLIENTS}: "" }}'
+    )
+
+
 def _cluster(shape: Shape, name: str, own: str) -> str:
     """Servers of a cluster know each other by certificates of the same authority."""
     routes = [
@@ -149,8 +161,10 @@ def _cluster(shape: Shape, name: str, own: str) -> str:
 
 def _user(user: User) -> str:
     publish, subscribe = (_subjects(found) for found in (publishes(user), subscribes(user)))
+    types = ", ".join(user.connection_types)
     return (
-        f"{{ nkey: {user.public}, permissions: {{ publish: {{ allow: [{publish}] }}, "
+        f"{{ nkey: {user.public}, allowed_connection_types: [{types}], "
+        f"permissions: {{ publish: {{ allow: [{publish}] }}, "
         f"subscribe: {{ allow: [{subscribe}] }} }} }}  # {user.label}"
     )
 

@@ -1,4 +1,5 @@
-"""Writes what the documentation says of the code from the code: commands, keys, events, states.
+"""Writes what the documentation says of the code from the code: commands, keys, events, states, and
+the rendered scripts of the known centres.
 
 `python -m ops.docs` after one of them has changed; a test fails while a page is stale.
 """
@@ -14,6 +15,7 @@ from ops import exits
 from ops.cli import root
 from ops.manual import configuration, language, picture
 from ops.manual.environment import VARIABLES
+from ops.placement import profiles
 
 FOLDER = Path(__file__).parent.parent / "docs"
 PAGE = FOLDER / "reference.md"
@@ -89,3 +91,5 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
 if __name__ == "__main__":
     for path, text in pages().items():
         path.write_text(text)
+    for centre in profiles.names():
+        (profiles.RENDERED / f"{centre}.sh").write_text(profiles.example(centre))

@@ -227,8 +227,19 @@ async def _request(run: str, broker: Reach, event: Any) -> int:
 @click.option("--nodes", type=click.IntRange(1), help="By default those of the largest shape.")
 @click.option("--walltime", metavar="TIME", help="By default that of the largest shape.")
 @click.option("--successor", is_flag=True, help="As a job that follows another one.")
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="To be submitted by hand: the job starts itself again when atoll ends with 75.",
+)
 def script(
-    name: str, sites: Path, run: str, nodes: int | None, walltime: str | None, successor: bool
+    name: str,
+    sites: Path,
+    run: str,
+    nodes: int | None,
+    walltime: str | None,
+    successor: bool,
+    requeue: bool,
 ) -> None:
     """Print the batch script that an agent would submit for the site NAME.
 
@@ -244,9 +255,23 @@ def script(
     shape = Shape(
         nodes or largest.nodes, round(seconds(walltime)) if walltime else largest.walltime_s
     )
-    ask = scripts.Ask(run, scripts.job_name(run, name, 0, run), shape, successor)
+    ask = scripts.Ask(run, scripts.job_name(run, name, 0, run), shape, successor, requeues=requeue)
     work = Home.find().root / "placement" / run / name
+    work.mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for what the job says
     click.echo(scripts.render(one, ask, sites.absolute().parent, work), nl=False)
+
+
+@site.command()
+@click.argument("centre", required=False)
+def profile(centre: str | None) -> None:
+    """Print the sites file of a known CENTRE, or the names of those there are.
+
+    It is made from the centre's public documentation. What no page says it names, with the reason,
+    and no script is rendered before that is filled in (docs/add-your-site.md).
+    """
+    from ops.placement.profiles import names, text
+
+    click.echo(text(centre) if centre else "\n".join(names()), nl=not centre)
 
 
 def _granted_s(text: str) -> float:

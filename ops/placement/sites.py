@@ -20,6 +20,8 @@ from ops.placement.slurm.values import duration_s
 
 Time = Annotated[int, Field(ge=1)]  # seconds, written as 90s, 30m, 12h, 2d or HH:MM:SS
 Option = Annotated[str, Field(pattern=r"^--?[A-Za-z][^\n]*$")]
+Note = Annotated[str, Field(pattern=r"^[^\n]*$")]
+Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -110,13 +112,28 @@ class Site(Part):
     broker: str | None = None  # as jobs reach it; none: they find it in their environment
     setup: str = ""  # lines of the script before atoll: module load, source .../activate
     template: str | None = None  # a script of one's own; beside the sites file
+    credentials: str | None = None  # the file that `atoll broker add-site` made, as jobs find it
+    signal: Time | None = (
+        None  # so long before the limit Slurm warns the script, which passes it on
+    )
+    notes: tuple[Note, ...] = ()  # comments of the script: where its facts stand, how it was tried
+    needs: dict[Key, str] = {}  # fields or values without which no script is made: what each is
+    values: dict[Key, str] = {}  # what {{NAME}} stands for in this site's texts
     login_shell: bool = False  # scheduler commands exist only in one
     slurm_conf: str = ""  # of another cluster than this login node's own
     limits: LimitsTable = LimitsTable()
     etiquette: Etiquette = Etiquette()
     stop_file: str = ""  # where there is such a file, the agent asks this centre nothing
 
-    _read = field_validator("start_up", mode="before")(seconds)
+    _read = field_validator("start_up", "signal", mode="before")(seconds)
+
+    @property
+    def missing(self) -> list[str]:
+        """The fields and values it needs that nobody has filled in."""
+        return [name for name in self.needs if not (self._own(name) or self.values.get(name))]
+
+    def _own(self, name: str) -> object:
+        return name in self.model_fields_set and getattr(self, name)
 
     @model_validator(mode="after")
     def _caps_agree(self) -> Site:
