@@ -113,9 +113,8 @@ class Site(Part):
     setup: str = ""  # lines of the script before atoll: module load, source .../activate
     template: str | None = None  # a script of one's own; beside the sites file
     credentials: str | None = None  # the file that `atoll broker add-site` made, as jobs find it
-    signal: Time | None = (
-        None  # so long before the limit Slurm warns the script, which passes it on
-    )
+    # so long before the limit Slurm warns the script, which passes it on
+    signal: Time | None = None
     notes: tuple[Note, ...] = ()  # comments of the script: where its facts stand, how it was tried
     needs: dict[Key, str] = {}  # fields or values without which no script is made: what each is
     values: dict[Key, str] = {}  # what {{NAME}} stands for in this site's texts
