@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from broker import monitor
+from broker import kick, monitor
 from broker.authority import Pair, new_authority, new_server
 from broker.credentials import Credentials, write_secret
 from broker.production import USERS_FILE, Shape, server_conf, users_conf
@@ -165,6 +165,8 @@ class Deployment:
         write_secret(folder / "server.key", pair.key)
         _replace(folder / "server.pem", pair.certificate)
         _replace(folder / "ca.pem", self._file("ca.pem").read_text())
+        if shape.leaf_port:
+            kick.make_admin(folder)
         _keep_users(folder, self._known())
         _replace(folder / "nats-server.conf", server_conf(shape, name))
         node = {
@@ -218,7 +220,7 @@ def read_users(folder: Path) -> list[User]:
 
 def write_users(folder: Path, users: Iterable[User]) -> None:
     """Have the server of this folder let these in from its next reload on."""
-    _replace(folder / USERS_FILE, users_conf(users))
+    _replace(folder / USERS_FILE, users_conf(users, kick.admin(folder)))
 
 
 def _keep_users(folder: Path, users: list[User]) -> None:

@@ -8,14 +8,16 @@ and the broker's own record of its connections is what it is judged by.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker import monitor
+from broker import kick, monitor
 from broker.deployment import read_users, signal_reload, write_users
+from broker.errors import BrokerUnreachable, LinkDown
 from broker.production import USERS_FILE
 from broker.roles import NAMED
 from broker.server import BrokerServer
@@ -23,7 +25,6 @@ from broker.settings import ServerSettings
 
 MAX_PER_S = 1000.0  # messages; at 2 MiB a chunk that is 2 GB/s of blobs
 FIRST_S, LONGEST_S = 300.0, 3600.0
-LEAVES = "whoever may come by a leaf node"  # whose connections bear no key: judged together
 
 
 @dataclass(slots=True)
@@ -81,10 +82,9 @@ class Watch:
         """One look; what there is to say. Raises OSError where the server does not answer."""
         url = f"{self._server.monitor_url}/connz?auth=1&limit=4096"
         connections = json.loads(monitor.ask(url, 2.0)).get("connections") or []
-        connections += self._leaves()
         users = read_users(self._folder)
-        labels = {LEAVES: LEAVES} | {user.public: user.label for user in users}
-        self._guard.watched = {LEAVES} | {user.public for user in users if user.role in NAMED}
+        labels = {user.public: user.label for user in users}
+        self._guard.watched = {user.public for user in users if user.role in NAMED}
         said = [
             f"{labels[key]} floods the broker ({rate:,.0f} messages a second): not let in for "
             f"{self._guard.suspended[key] - now:.0f} s"
@@ -92,15 +92,8 @@ class Watch:
         ]
         if (out := frozenset(self._guard.suspended)) != self._out:
             self._out = out
-            kept = [one for one in users if one.public not in out]
-            write_users(self._folder, [one for one in kept if LEAVES not in out or not one.leaf])
+            write_users(self._folder, [user for user in users if user.public not in out])
             signal_reload(self._server.pid)
+        with contextlib.suppress(BrokerUnreachable, LinkDown):  # the next look is soon
+            kick.kick_leaves(self._folder, {user.public for user in users} - out)
         return said
-
-    def _leaves(self) -> list[dict[str, Any]]:
-        """Leaf nodes as connections; they count from -1 down, for a server counts all as one."""
-        found = json.loads(monitor.ask(f"{self._server.monitor_url}/leafz", 2.0)).get("leafs")
-        return [
-            {"cid": -int(one["id"]), "in_msgs": one["in_msgs"], "authorized_user": LEAVES}
-            for one in found or []
-        ]

@@ -101,8 +101,8 @@ def server_conf(shape: Shape, name: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def users_conf(users: Iterable[User]) -> str:
-    """users.conf: the accounts, and who may what."""
+def users_conf(users: Iterable[User], admin: str = "") -> str:
+    """users.conf: the accounts, and who may what. `admin`: the key of the server's own process."""
     services = ("atoll.>", f"{API}.>")
     # one import for all of the API: overlapping ones would ask twice
     exports = [
@@ -112,8 +112,10 @@ def users_conf(users: Iterable[User]) -> str:
     ]
     imports = [f"{{ service: {{ account: {STORE}, subject: {quoted(one)} }} }}" for one in services]
     known = [_user(user) for user in sorted(users, key=lambda user: user.label)]
+    system = f'"$SYS" {{ users: [{{ nkey: {admin} }}] }}' if admin else ""
     return f"""\
 accounts {{
+  {system}
   {STORE} {{
     jetstream: enabled
     exports: {_listed(exports)}

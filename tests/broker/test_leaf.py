@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import stat
 import time
@@ -16,7 +17,8 @@ from broker.connection import connect
 from broker.credentials import Credentials
 from broker.deployment import Deployment, DeploymentInvalid, node_settings
 from broker.errors import BrokerUnreachable, LinkDown, Refused
-from broker.guard import LEAVES, Guard, Watch
+from broker.guard import FIRST_S, Watch
+from broker.kick import leaves
 from broker.leaf import Leaf
 from broker.production import Shape
 from broker.server import BrokerServer
@@ -105,16 +107,53 @@ async def test_permission_to_come_by_a_leaf_is_given_by_name(
 
 
 def test_whoever_floods_by_a_leaf_is_judged(broker: Secured, tmp_path: Path) -> None:
-    _, server = write(broker, tmp_path / "leaf", broker.add("site", "alpha", leaf=True))
+    jobs, server = write(broker, tmp_path / "leaf", broker.add("site", "alpha", leaf=True))
     watch, until = Watch(broker.server), time.monotonic() + WAIT_S
     with server:
-        while not (found := watch._leaves()):
+        while not leaves(broker.server.monitor_url):
             assert time.monotonic() < until
             time.sleep(0.1)
-    assert [one["authorized_user"] for one in found] == [LEAVES] and found[0]["cid"] < 0
-    guard = Guard({LEAVES})
-    assert not guard.look(found, 0.0)
-    assert guard.look([{**found[0], "in_msgs": found[0]["in_msgs"] + 5000}], 1.0)[LEAVES] == 5000
+        assert watch.look(0.0) == []
+        flood(jobs, 3000)
+        said = watch.look(1.0)
+        assert len(said) == 1 and said[0].startswith("site-alpha floods")
+        assert jobs.key.public not in users(broker), "it is let in no longer"
+        while leaves(broker.server.monitor_url):
+            assert time.monotonic() < until
+            watch.look(2.0)
+            time.sleep(0.1)
+        watch.look(1.0 + FIRST_S + 1)
+        assert jobs.key.public in users(broker), "its time is over"
+
+
+def users(broker: Secured) -> str:
+    return (broker.deployment.node("atoll") / "users.conf").read_text()
+
+
+def flood(jobs: Credentials, num: int) -> None:
+    """So many events for a run that there is not."""
+
+    async def publish() -> None:
+        async with await connect(jobs.urls, name="job", identity=jobs) as connection:
+            session = await connection.control.session(5.0)
+            await session.publish(*[Outgoing("atoll.mine.ev.site.alpha", b"")] * num)
+            with contextlib.suppress(LinkDown):  # answered after all of them, by nobody
+                await session.request(Outgoing("atoll.mine.ev.site.alpha", b""), timeout_s=1)
+
+    asyncio.run(publish())
+
+
+async def test_permission_that_is_revoked_ends_a_leaf_at_once(
+    broker: Secured, tmp_path: Path
+) -> None:
+    jobs, server = write(broker, tmp_path / "leaf", broker.add("site", "alpha", leaf=True))
+    with server:
+        assert await answered(jobs)
+        root = str(broker.deployment.root)
+        revoked = await asyncio.to_thread(run, ["broker", "revoke-site", "alpha", "--dir", root])
+        assert revoked == 0
+        with pytest.raises(LinkDown):
+            await asked(jobs)
 
 
 def test_the_command_says_what_credentials_it_takes(
