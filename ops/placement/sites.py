@@ -6,7 +6,7 @@ documentation says of its limits belongs here, with the date when it was read.
 
 from __future__ import annotations
 
-import tomllib
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +17,14 @@ from eventlog.events import Name
 from ops.placement.caps import Cap
 from ops.placement.shapes import Limits, Shape, SiteProfile
 from ops.placement.slurm.values import duration_s
+from ops.toml import read_toml
 
 Time = Annotated[int, Field(ge=1)]  # seconds, written as 90s, 30m, 12h, 2d or HH:MM:SS
 Option = Annotated[str, Field(pattern=r"^--?[A-Za-z][^\n]*$")]
 Note = Annotated[str, Field(pattern=r"^[^\n]*$")]
 Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?\Z")
 
 
 class SitesInvalid(AtollError):
@@ -39,7 +41,7 @@ def seconds(value: Any) -> Any:
     """A time as a person or Slurm writes it, in seconds; what is none of that is left as it is."""
     if isinstance(value, str):
         number, unit = value[:-1], value[-1:]
-        if unit in _UNITS and number.replace(".", "", 1).isdigit():
+        if unit in _UNITS and _NUMBER.match(number):
             return round(float(number) * _UNITS[unit])
         if ":" in value or "-" in value:
             return duration_s(value) or value
@@ -194,11 +196,11 @@ class Sites(Part):
 def load(path: Path) -> Sites:
     """The checked file. Raises SitesInvalid with a line for each problem, OSError."""
     try:
-        return Sites.model_validate(tomllib.loads(path.read_bytes().decode()))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SitesInvalid(f"{path}: not TOML: {error}") from error
+        return Sites.model_validate(read_toml(path.read_bytes().decode()))
     except ValidationError as error:
         raise SitesInvalid("\n".join(_problems(path, error))) from error
+    except ValueError as error:
+        raise SitesInvalid(f"{path}: not TOML: {error}") from error
 
 
 def _problems(path: Path, error: ValidationError) -> list[str]:
