@@ -58,7 +58,7 @@ class Credentials:
         try:
             mode = path.stat().st_mode
             found = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no JSON"
             raise CredentialsInvalid(
                 f"credentials {path}: {why}; the broker's operator issues them "
@@ -73,12 +73,25 @@ class Credentials:
             if found.pop("version") != _VERSION:
                 raise CredentialsInvalid(f"credentials {path}: of another version; upgrade atoll")
             self = cls(**found)
-            self.user.check()
+            self._check()
         except (AttributeError, KeyError, TypeError, ValueError, KeyInvalid) as error:
             raise CredentialsInvalid(
                 f"credentials {path}: not what was issued ({error}); have them issued anew"
             ) from error
         return self
+
+    def _check(self) -> None:
+        """Raises ValueError, TypeError or KeyInvalid where a part of it is of no use."""
+        for name in ("role", "name", "urls", "seed", "ca"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"its {name} is no text")
+        if type(self.num_replicas) is not int or self.num_replicas not in range(1, 6):
+            raise ValueError("its num_replicas is no number of copies")
+        self.user.check()
+        try:
+            self.tls()
+        except ssl.SSLError as error:
+            raise ValueError("its ca is no certificate") from error
 
     def write(self, path: Path) -> None:
         """Make the file, for its owner only; replaces one whole. Raises OSError."""

@@ -70,7 +70,7 @@ class BrokerServer:
             return
         binary, settings = find_binary(), self.settings
         settings.store_dir.mkdir(parents=True, exist_ok=True)
-        lock = _lock(settings)
+        lock = lock_folder(settings)
         try:
             for last_try in [False] * (_PORT_TRIES - 1) + [True]:
                 self._ports = _choose_ports(settings)
@@ -201,7 +201,9 @@ def read_address(store_dir: Path) -> dict[str, object] | None:
     return address if isinstance(address, dict) else None
 
 
-def _lock(settings: ServerSettings) -> int:
+def lock_folder(settings: ServerSettings) -> int:
+    """The lock of a broker's folder, as a descriptor that holds it until it is closed. Raises
+    LockHeld."""
     handle = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -90,8 +90,9 @@ def mirror_stream(run: str) -> str:
 
 def mirror_config(run: str) -> Config:
     """The configuration of a second copy: whatever the first holds, under its sequences and
-    times, and nothing else."""
-    return _COMMON | {
+    times, and nothing else. It deduplicates nothing, and after a restart the server says so."""
+    common = {key: value for key, value in _COMMON.items() if key != "duplicate_window"}
+    return common | {
         "name": mirror_stream(run),
         "subjects": None,
         "mirror": {"name": log_stream(run)},

@@ -21,6 +21,7 @@ from eventlog.errors import EventInvalid
 from eventlog.events import EVENTS, MAX_COUNT, Event, Token
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+MAX_DEPTH = 64  # of what an event may hold
 UPCASTERS: dict[tuple[str, int], Upcaster] = {}  # (type, version) -> data of version + 1
 
 
@@ -63,7 +64,7 @@ class Entry(NamedTuple):
 
 
 def pack(value: Any) -> bytes:
-    """Canonical msgpack of plain data."""
+    """Canonical msgpack of plain data, which nests no deeper than `bounded` lets it."""
     packed: bytes = msgpack.packb(_sorted(value), use_bin_type=True)
     return packed
 
@@ -79,6 +80,18 @@ def unpack(data: bytes) -> Any:
         return msgpack.unpackb(data)  # text is text, and keys of maps are text or bytes
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise EventInvalid(f"not msgpack: {error}") from error
+
+
+def bounded(value: Any) -> Any:
+    """The value, where it nests at most MAX_DEPTH deep: msgpack reads deeper than it writes, and
+    how deep Python gets depends on who called. Raises EventInvalid."""
+    level = [value] if isinstance(value, _NESTED) else []
+    for _ in range(MAX_DEPTH):
+        parts = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [item for part in parts for item in part if isinstance(item, _NESTED)]
+    if not level:
+        return value
+    raise EventInvalid(f"it nests deeper than {MAX_DEPTH}")
 
 
 def encode(event: Event, envelope: Envelope) -> bytes:
@@ -129,6 +142,8 @@ def decode(record: Record) -> Entry:
     try:
         if version < kind.schema_version:
             data = _upcast(envelope, data)
+        if name in _OPEN:
+            bounded(data)
         return _entry((record, envelope, _READ[name](data), "", False))
     except (ValidationError, EventInvalid) as error:
         return Entry(record, envelope, None, f"{name}: {_first(error)}")
@@ -151,6 +166,11 @@ _NEEDED: dict[str, type] = {  # in the order of Envelope's fields
 _READ: dict[str, Callable[[Any], Event]] = {  # what `model_validate` calls
     name: kind.__pydantic_validator__.validate_python for name, kind in EVENTS.items()
 }
+_OPEN = frozenset(  # of these a part may hold anything, and the fold packs it again
+    name
+    for name, kind in EVENTS.items()
+    if any("Any" in str(one.annotation) for one in kind.model_fields.values())
+)
 _LINKS = ("term", "previous", "incarnation", "seen")  # Envelope's last fields, which may be None
 _NEEDED_TYPES = tuple(_NEEDED.values())
 _needed = itemgetter(*_NEEDED)
@@ -200,11 +220,19 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             key: _sorted(item) if isinstance(item := value[key], _NESTED) else item
-            for key in sorted(value)
+            for key in _keys(value)
         }
     if isinstance(value, _NESTED):
         return [_sorted(item) if isinstance(item, _NESTED) else item for item in value]
     return value
+
+
+def _keys(value: dict[Any, Any]) -> list[Any]:
+    """Sorted; keys of bytes, which nobody writes and everybody may send, behind those of text."""
+    try:
+        return sorted(value)
+    except TypeError:
+        return sorted(value, key=lambda key: (isinstance(key, bytes), key))
 
 
 _NESTED = (dict, list, tuple)

@@ -8,13 +8,14 @@ the payload beside them, under a name that a reader who knows nothing of signatu
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from eventlog.blobs import is_digest
 from eventlog.chain import Record
-from eventlog.codec import decode, pack, unpack
+from eventlog.codec import bounded, decode, pack, unpack
 from eventlog.errors import AtollError, EventInvalid
 from eventlog.events import (
     DeltaPublished,
@@ -25,6 +26,7 @@ from eventlog.events import (
     RunFinished,
 )
 from eventlog.keys import Key, verifies
+from eventlog.log import NAME
 
 SIGNED: frozenset[type[Event]] = frozenset(
     {RunCreated, KeysNamed, DeltaPublished, RoundCommitted, RunFinished}
@@ -32,6 +34,7 @@ SIGNED: frozenset[type[Event]] = frozenset(
 UNSIGNED = "its signature"  # begins every word on a signature that does not hold
 _TAG = b"atoll event 1\n"
 _FIELD = "sig"
+_THROUGH = re.compile(r"[0-9]{1,19}\Z")
 
 
 class AnchorInvalid(AtollError):
@@ -46,7 +49,7 @@ def seal(payload: bytes, key: Key) -> bytes:
 def fault(payload: bytes, keys: Iterable[str]) -> str:
     """'' where one of the public `keys` signed this payload, else what is wrong with that."""
     try:
-        wire = unpack(payload)
+        wire = bounded(unpack(payload))
         signature = wire.pop(_FIELD, None)
     except (EventInvalid, AttributeError):
         return f"{UNSIGNED} cannot be read"
@@ -92,12 +95,14 @@ class Anchor:
         try:
             if not text.lstrip().startswith("{"):
                 run, through, digest = text.strip().split(":")
+                if not (NAME.match(run) and _THROUGH.match(through) and is_digest(digest)):
+                    raise ValueError("not RUN:SEQUENCE:DIGEST")
                 return cls(run, int(through), digest)
             wire = json.loads(text)
             payload = base64.b64decode(wire["event"], validate=True)
             anchor = cls.of(wire["run"], Record(0, "coordinator", 0, payload), wire["key"])
             said = cls(wire["run"], wire["through"], wire["log_digest"], wire["key"], payload)
-        except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise AnchorInvalid(
                 "it is no anchor: what `atoll log anchor` printed, or RUN:SEQUENCE:DIGEST"
             ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from eventlog.config import RunConfig
 from eventlog.errors import AtollError
+from ops.toml import read_toml
 
 # fields whose text is not shown again, for it may hold what is nobody's business; and their form
 _PRIVATE = {"blobs": 'write "broker" or "s3://bucket/prefix", and credentials nowhere in it'}
@@ -29,10 +29,10 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     and OSError where the file cannot be read.
     """
     try:
-        tree = tomllib.loads(path.read_bytes().decode())
+        tree = read_toml(path.read_bytes().decode())
     except UnicodeDecodeError as error:
         raise ConfigInvalid(f"{path}: not UTF-8 text at byte {error.start}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigInvalid(f"{path}: not TOML: {error}") from error
     return changed(tree, overrides, str(path))
 
@@ -65,8 +65,8 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 
 def _value(text: str) -> Any:
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parsed = read_toml(f"value = {text}")
+    except ValueError:
         return text
     return parsed["value"] if len(parsed) == 1 else text
 

@@ -45,7 +45,7 @@ def leaf(
     broker_port: int,
     as_json: bool,
 ) -> None:
-    """Write a leaf node to DIR, for compute nodes without a route to the broker.
+    """Write to DIR a leaf node, for nodes that have no route here.
 
     It runs on a login node (`atoll broker serve --dir DIR`), dials out to the broker as the site,
     and lets in that site's jobs alone, with the credentials that it writes to DIR.

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from eventlog.events import Count, Digest, Positive
 from sitehub.documents import ODDITIES, DataInvalid
@@ -136,7 +136,7 @@ def read(directory: Path) -> Manifest:
             )
         stated = content.pop(_DIGEST_KEY)
         manifest = Manifest.model_validate(content)
-    except (ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise DataInvalid(f"{path}: is damaged, it cannot be read: {first}") from error
     if manifest.digest() != stated or manifest.to_bytes() != data:

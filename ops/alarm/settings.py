@@ -4,7 +4,6 @@ what. Nothing of it is in the log, and none of it changes what the run does."""
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ops.configure import ConfigInvalid
+from ops.toml import read_toml
 
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
 _PLACE = re.compile(r"(?:(?P<host>[^\s:]+|\[[0-9a-fA-F:]+\]):)?(?P<port>\d{1,5})")
@@ -87,8 +87,8 @@ def load(path: Path | None, metrics: str | None = None) -> Settings:
     tree: dict[str, Any] = {}
     if path is not None:
         try:
-            tree = tomllib.loads(path.read_bytes().decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            tree = read_toml(path.read_bytes().decode())
+        except ValueError as error:
             raise ConfigInvalid(f"{path}: not TOML: {error}") from error
     if metrics is not None:
         tree["metrics"] = metrics

@@ -14,6 +14,7 @@ import click
 from ops import exits
 from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
+from ops.restoring import restore
 
 if TYPE_CHECKING:
     from broker.server import BrokerServer
@@ -33,7 +34,7 @@ def broker() -> None:
     """
 
 
-for command in COMMANDS:
+for command in (*COMMANDS, restore):
     broker.add_command(command)
 
 
@@ -62,8 +63,10 @@ for command in COMMANDS:
 def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
     """Serve until Ctrl-C or SIGTERM, then stop well.
 
-    Every acknowledged event is on disk. Commands that run with the same ATOLL_HOME find the broker
-    by themselves; others are given its URL, or credentials. Says when its health changes.
+    Every acknowledged event is on disk. Where a log lacks what it held when it was served last,
+    nobody is let in: exit code 3 (docs/damage.md). Commands that run with the same ATOLL_HOME find
+    the broker by themselves; others are given its URL, or credentials. It says when its health
+    changes.
     """
     from broker.deployment import node_settings
     from broker.server import BrokerServer
@@ -79,14 +82,37 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with BrokerServer(settings, die_with_parent=True) as server:
+        _check_holdings(server)
         _announce(server, settings, as_json)
         notify("READY=1")
         try:
             _watch(server)
         except KeyboardInterrupt:
+            _note_holdings(server)
             server.stop()
             say(f"stopped; all it holds is in {settings.store_dir}, to be served again")
             raise click.exceptions.Exit(exits.INTERRUPTED) from None
+
+
+def _check_holdings(server: BrokerServer) -> None:
+    """Raises LogDamaged. Of a cluster each server fetches from the others what it lacks."""
+    from broker import holdings
+    from broker.errors import BrokerUnfit
+
+    if server.settings.num_servers == 1:
+        try:
+            holdings.check(server.settings.store_dir, server.monitor_url)
+        except OSError as error:
+            raise BrokerUnfit(f"what the broker holds cannot be looked at: {error}") from error
+
+
+def _note_holdings(server: BrokerServer) -> None:
+    """Write down how far each log goes; where the server does not say, what is there stays."""
+    from broker import holdings
+
+    if server.settings.num_servers == 1:
+        with contextlib.suppress(OSError):
+            holdings.write(server.settings.store_dir, holdings.look(server.monitor_url))
 
 
 def _announce(server: BrokerServer, settings: ServerSettings, as_json: bool) -> None:
@@ -117,6 +143,7 @@ def _watch(server: BrokerServer) -> None:
         if now - looked < _LOOK_S and guard:
             continue
         looked, found = now, server.trouble()
+        _note_holdings(server)
         if found != trouble:
             say(f"the broker is not well: {found}" if found else "the broker is well again")
             trouble = found

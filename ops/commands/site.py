@@ -239,7 +239,7 @@ def script(
     successor: bool,
     requeue: bool,
 ) -> None:
-    """Print the batch script that an agent would submit for the site NAME.
+    """Print the batch script that an agent would submit for NAME.
 
     Rendered from the site's template; nothing is submitted. `sbatch --test-only` takes it as it is.
     """
@@ -262,7 +262,7 @@ def script(
 @site.command()
 @click.argument("centre", required=False)
 def profile(centre: str | None) -> None:
-    """Print the sites file of a known CENTRE, or the names of those there are.
+    """Print the sites file of a known CENTRE, or all their names.
 
     It is made from the centre's public documentation. What no page says it names, with the reason,
     and no script is rendered before that is filled in (docs/add-your-site.md).

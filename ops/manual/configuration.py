@@ -81,7 +81,7 @@ def _tables(model: type[BaseModel], prefix: str) -> Iterator[str]:
             continue
         default = "" if field.is_required() else f"`{_toml(field.default)}`"
         default = "none" if not field.is_required() and field.default is None else default
-        what = TIMES.get(types[name], "") or kind(schema[name])
+        what = TIMES.get(types[name].removesuffix(" | None"), "") or kind(schema[name])
         yield f"| `{name}` | {cell(what)} | {cell(default)} | {cell(notes[name])} |"
     yield ""
     for name, table in tables.items():

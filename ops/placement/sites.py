@@ -6,7 +6,7 @@ documentation says of its limits belongs here, with the date when it was read.
 
 from __future__ import annotations
 
-import tomllib
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +17,14 @@ from eventlog.events import Name
 from ops.placement.caps import Cap
 from ops.placement.shapes import Limits, Shape, SiteProfile
 from ops.placement.slurm.values import duration_s
+from ops.toml import read_toml
 
 Time = Annotated[int, Field(ge=1)]  # seconds, written as 90s, 30m, 12h, 2d or HH:MM:SS
 Option = Annotated[str, Field(pattern=r"^--?[A-Za-z][^\n]*$")]
 Note = Annotated[str, Field(pattern=r"^[^\n]*$")]
 Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?\Z")
 
 
 class SitesInvalid(AtollError):
@@ -39,7 +41,7 @@ def seconds(value: Any) -> Any:
     """A time as a person or Slurm writes it, in seconds; what is none of that is left as it is."""
     if isinstance(value, str):
         number, unit = value[:-1], value[-1:]
-        if unit in _UNITS and number.replace(".", "", 1).isdigit():
+        if unit in _UNITS and _NUMBER.match(number):
             return round(float(number) * _UNITS[unit])
         if ":" in value or "-" in value:
             return duration_s(value) or value
@@ -113,9 +115,8 @@ class Site(Part):
     setup: str = ""  # lines of the script before atoll: module load, source .../activate
     template: str | None = None  # a script of one's own; beside the sites file
     credentials: str | None = None  # the file that `atoll broker add-site` made, as jobs find it
-    signal: Time | None = (
-        None  # so long before the limit Slurm warns the script, which passes it on
-    )
+    # so long before the limit Slurm warns the script, which passes it on
+    signal: Time | None = None
     notes: tuple[Note, ...] = ()  # comments of the script: where its facts stand, how it was tried
     needs: dict[Key, str] = {}  # fields or values without which no script is made: what each is
     values: dict[Key, str] = {}  # what {{NAME}} stands for in this site's texts
@@ -195,11 +196,11 @@ class Sites(Part):
 def load(path: Path) -> Sites:
     """The checked file. Raises SitesInvalid with a line for each problem, OSError."""
     try:
-        return Sites.model_validate(tomllib.loads(path.read_bytes().decode()))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SitesInvalid(f"{path}: not TOML: {error}") from error
+        return Sites.model_validate(read_toml(path.read_bytes().decode()))
     except ValidationError as error:
         raise SitesInvalid("\n".join(_problems(path, error))) from error
+    except ValueError as error:
+        raise SitesInvalid(f"{path}: not TOML: {error}") from error
 
 
 def _problems(path: Path, error: ValidationError) -> list[str]:

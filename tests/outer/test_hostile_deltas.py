@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,44 +14,14 @@ from hypothesis import strategies as st
 
 from outer import codecs
 from outer.codecs import DeltaInvalid
+from tests.support import odd
+from tests.support.odd import STEPS, changed
 
 SHAPES = {"block": (3, 50), "chunk": (5000,), "empty": (0, 3), "one": ()}
 REFERENCE = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
 
-NUMBERS = (0, -1, 1, 63, 64, 2**31, 2**48, 2**62, 2**63, 2**64, -(2**63), 1.0, 1e300, float("nan"))
-OTHERS: tuple[object, ...] = (
-    "",
-    "F32",
-    "\ud800",
-    "\x1b[2J",
-    None,
-    True,
-    [],
-    {},
-    [[]],
-    [-1],
-    [0, 2**62],
-    [2**40, 2**40],
-)
-ODD: st.SearchStrategy[object] = st.sampled_from((*NUMBERS, *OTHERS))
-KEYS = st.sampled_from(["", "/", "codes/one", "values/", "codec", "shapes", "\ud800", "dtype"])
-STEPS = st.lists(st.integers(0, 50), min_size=1, max_size=4)
-
-
-def changed(tree: Any, steps: list[int], key: str, odd: object) -> Any:
-    """The tree with one place, to which the steps lead, removed, added, or put otherwise."""
-    if not steps or not isinstance(tree, dict | list) or not tree:
-        return odd
-    first, *rest = steps
-    if isinstance(tree, list):
-        at = first % len(tree)
-        return [*tree[:at], changed(tree[at], rest, key, odd), *tree[at + 1 :]]
-    at = sorted(tree)[first % len(tree)]
-    if first % 7 == 0:
-        return {name: one for name, one in tree.items() if name != at}
-    if first % 7 == 1:
-        return {**tree, key: tree[at]}
-    return {**tree, at: changed(tree[at], rest, key, odd)}
+ODD: st.SearchStrategy[object] = st.sampled_from((*odd.NUMBERS, *odd.OTHERS))
+KEYS = st.sampled_from(odd.KEYS)
 
 
 def judged(path: Path, codec: str) -> str:
@@ -98,17 +67,17 @@ few = settings(
 
 
 @few
-@given(steps=STEPS, key=KEYS, odd=ODD, inner=st.booleans())
+@given(steps=STEPS, key=KEYS, value=ODD, inner=st.booleans())
 def test_a_head_that_says_anything_is_judged(
-    codec: str, tmp_path: Path, steps: list[int], key: str, odd: object, inner: bool
+    codec: str, tmp_path: Path, steps: list[int], key: str, value: object, inner: bool
 ) -> None:
     sound = Sound(codec, tmp_path / "delta")
     assert judged(sound.path, codec) == ""
     if inner:
-        header = changed(json.loads(sound.head["__metadata__"]["atoll"]), steps, key, odd)
+        header = changed(json.loads(sound.head["__metadata__"]["atoll"]), steps, key, value)
         sound.write({**sound.head, "__metadata__": {"atoll": json.dumps(header)}})
     else:
-        sound.write(changed(sound.head, steps, key, odd))
+        sound.write(changed(sound.head, steps, key, value))
     assert judged(sound.path, codec) in ("", "blob", "form")
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ops.placement.slurm.nodes import records, value
 from ops.placement.slurm.queues import Phase, Queued, phase_of
-from ops.placement.slurm.values import count, duration_s, instant
+from ops.placement.slurm.values import count, duration_s, instant, whole
 
 Outcome = Literal["completed", "walltime", "cancelled", "failed", "unknown"]
 SACCT_FIELDS = "JobIDRaw,State,Submit,Start,End,ExitCode,NNodes,Timelimit,JobName"
@@ -116,9 +116,7 @@ def told_of(one: Queued) -> Told:
 def exit_code(text: str) -> int | None:
     """The code of `CODE:SIGNAL`; None where a signal ended it, or nothing is known."""
     code, _, signal = text.strip().partition(":")
-    if not code.isdigit() or (signal.isdigit() and int(signal)):
-        return None
-    return int(code)
+    return None if whole(signal) else whole(code)
 
 
 def _told(fields: dict[str, str]) -> Told:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ops.placement.slurm.values import count, duration_s, instant
+from ops.placement.slurm.values import count, duration_s, instant, whole
 
 MARK = "atoll|"
 # id, state, nodes, limit, submitted, start, end, priority, partition, user, name, reason: what may
@@ -117,7 +117,7 @@ def _job(fields: list[str]) -> Queued:
         submitted_s=instant(submitted),
         start_s=instant(start),
         end_s=instant(end),
-        priority=int(number) if number.isdigit() else 0,
+        priority=whole(number) or 0,
         partition=partition.strip(),
         user=user.strip(),
         name=name,

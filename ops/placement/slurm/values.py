@@ -14,10 +14,19 @@ _NO_VALUE = {
     "UNLIMITED", "INFINITE",
 }  # fmt: skip
 _SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_COUNT = re.compile(r"(\d+)(?:\.(\d+))?([KMG]?)(?:-\d+(?:\.\d+)?[KMG]?)?\Z")
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?\Z")
+# ASCII digits, and no more of them than anything counted here has
+_COUNT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?([KMG]?)(?:-[0-9]+(?:\.[0-9]+)?[KMG]?)?\Z")
+_CLOCK = re.compile(
+    r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?(?:\.[0-9]+)?\Z"
+)
+_WHOLE = re.compile(r"[0-9]{1,12}\Z")
 _DAY_S = 86_400
 _FIRST_EPOCH = 100_000_000  # 1973: a smaller number is no instant, but an id or a duration
+
+
+def whole(text: str) -> int | None:
+    """A number of ASCII digits, twelve at most; None where it is none."""
+    return int(text) if _WHOLE.match(text) else None
 
 
 def count(text: str) -> int | None:
@@ -50,15 +59,15 @@ def instant(text: str) -> int | None:
     text = text.strip()
     if text.upper() in _NO_VALUE:
         return None
-    if text.isdigit():
-        return int(text) if int(text) >= _FIRST_EPOCH else None
+    if (epoch_s := whole(text)) is not None:
+        return epoch_s if epoch_s >= _FIRST_EPOCH else None
     try:
         moment = datetime.fromisoformat(re.sub(r"([+-]\d\d)(\d\d)\Z", r"\1:\2", text))
     except ValueError:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp())
+    return max(0, int(moment.timestamp())) or None
 
 
 def as_limit(walltime_s: int) -> str:

@@ -1,0 +1,221 @@
+"""A damaged log is put back from a copy, with every sequence and time as it was (R19).
+
+It is done while the broker is down, by a server of its own on loopback that nobody else can reach,
+under the lock of the broker's folder: nobody reads what is not verified yet, nobody writes on it,
+and no user of the broker needs the right to change a stream. The damaged files are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from broker import holdings
+from broker.api import ask
+from broker.connection import Connection, connect
+from broker.errors import ApiError, BrokerUnfit
+from broker.jetstream_log import JetStreamLog
+from broker.link import Link
+from broker.production import STORE
+from broker.server import BrokerServer, lock_folder
+from broker.settings import ServerSettings
+from broker.streams import (
+    Config,
+    check_config,
+    create_stream,
+    log_config,
+    log_stream,
+    mirror_config,
+    mirror_stream,
+)
+from eventlog.chain import Record, extend, start
+from eventlog.errors import LogDamaged, RunUnknown
+from eventlog.export import to_end
+
+_GLOBAL = "$G"  # the server's own account, where a broker without users keeps its streams
+_NONE: Iterator[Record] = iter(())
+_COPIED_S = 600.0  # a million events take seconds
+_CAUGHT_UP_S = 20.0
+_ASIDE, _STREAMS = "damaged", "streams"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put back: through which sequence, D there (hex), and where the damaged files are
+    ('' where there were none any more)."""
+
+    last_sequence: int
+    log_digest: str
+    aside: str
+
+
+async def restore(folder: Path, run: str, known: list[Record], *, lose: bool = False) -> Restored:
+    """Put the log of a run back from its mirror.
+
+    `folder`: of the server that holds both, as `serve` is told. `known`: records that somebody has
+    of this log, from the first on, such as an export's: the copy must hold each of them. `lose`:
+    write off events that are known to have been there and are in no copy.
+
+    Raises LockHeld while a broker runs there, RunUnknown where there is no mirror, LogDamaged where
+    the copy is not whole or ends too early; then nothing has been changed.
+    """
+    main = log_stream(run)
+    with _held(folder) as streams:
+        with _server(streams) as server:
+            async with await connect(server.url, name="restore") as connection:
+                last, digest = await _proven(connection, run, known)
+        before = holdings.read(folder).get(main, 0)
+        if last < before and not lose:
+            raise LogDamaged(
+                last + 1,
+                f"the copy ends at {last}, and the log went on to {before}: restore from one that "
+                "has them, or write them off with --lose",
+            )
+        with _copied(folder, streams / _STREAMS / mirror_stream(run)) as bench:
+            with _server(bench) as server:
+                async with await connect(server.url, name="restore") as connection:
+                    await _make_anew(connection, run, last)
+                    if await _digest(await JetStreamLog.open(connection, run)) != (last, digest):
+                        raise LogDamaged(1, "what was made is not what the copy holds; try again")
+            aside = _set_aside(folder, streams, main)
+            shutil.move(bench / _STREAMS / main, streams / _STREAMS / main)
+        holdings.forget(folder, [main])
+    return Restored(last, digest, aside)
+
+
+async def _proven(connection: Connection, run: str, known: list[Record]) -> tuple[int, str]:
+    """The mirror's last sequence and D there, once it is contiguous and holds what is known."""
+    await _caught_up(connection, run)
+    try:
+        mirror = await JetStreamLog.mirror(connection, run)
+    except RunUnknown as error:
+        raise RunUnknown(
+            f"run {run} has no second copy on this broker; put its stream back from a backup of "
+            "the folder (docs/damage.md)"
+        ) from error
+    records = iter(known)
+    last, digest = await _digest(mirror, records)
+    if (one := next(records, None)) is not None:
+        what = f"the copy ends at {last}; the file that proves it goes on"
+        raise LogDamaged(one.sequence, what)
+    return last, digest
+
+
+async def _digest(log: JetStreamLog, known: Iterator[Record] | None = None) -> tuple[int, str]:
+    """(last sequence, D there in hex) of a log, each record held against the next one known."""
+    digest, last = start(log.run), 0
+    async for records in to_end(log):
+        for record in records:
+            if (one := next(known or _NONE, record)) != record:
+                what = "the copy has another event there than the file that proves it"
+                raise LogDamaged(one.sequence, what)
+            digest, last = extend(digest, record), record.sequence
+    await log.close()
+    return last, digest.hex()
+
+
+async def _caught_up(connection: Connection, run: str) -> None:
+    """Let the mirror take what the log still gives it; a damaged one may give nothing."""
+    end = time.monotonic() + _CAUGHT_UP_S
+    while time.monotonic() < end:
+        ends = [await _last(connection, name) for name in (log_stream(run), mirror_stream(run))]
+        if None in ends or ends[1] >= ends[0]:  # type: ignore[operator]
+            return
+        await asyncio.sleep(0.2)
+
+
+async def _last(connection: Connection, name: str) -> int | None:
+    try:
+        info = await ask(connection.control, f"STREAM.INFO.{name}")
+    except ApiError:
+        return None
+    return int(info["state"]["last_seq"])
+
+
+async def _make_anew(connection: Connection, run: str, last: int) -> None:
+    """Where the copy stands alone: let it be a stream of its own, make the log's as its mirror,
+    which keeps sequences and times, and once all is there let that be a stream of its own as well
+    (nats-server 2.12: a mirror is promoted by an update). In between no two mirror each other."""
+    config, link = log_config(run), connection.control
+    await _promote(link, mirror_config(run) | {"mirror": None, "subjects": [f"copy.{run}"]})
+    made = config | {
+        "subjects": None,
+        "mirror": {"name": mirror_stream(run)},
+        "allow_atomic": False,
+    }
+    del made["duplicate_window"]  # a mirror has none
+    await create_stream(link, made)
+    end = time.monotonic() + _COPIED_S
+    while (await _last(connection, config["name"]) or 0) < last:
+        if time.monotonic() > end:
+            raise BrokerUnfit(f"copying run {run} took more than {_COPIED_S:g} s; try again")
+        await asyncio.sleep(0.05)
+    check_config(await _promote(link, config), config)
+
+
+async def _promote(link: Link, config: Config) -> Config:
+    """Make a mirror a stream of its own; the configuration it then has. Raises BrokerUnfit."""
+    body = {key: value for key, value in config.items() if value is not None}
+    try:
+        answer = await ask(link, f"STREAM.UPDATE.{config['name']}", {**body, "num_replicas": 1})
+    except ApiError as error:
+        raise BrokerUnfit(f"the copy cannot be made a log again: {error}") from error
+    found: Config = answer["config"]
+    return found
+
+
+@contextmanager
+def _copied(folder: Path, stream: Path) -> Iterator[Path]:
+    """A place on the same filesystem with a copy of one stream's files, removed at the end: the
+    copy that saves the log is only ever read."""
+    bench = folder / ".restore"
+    shutil.rmtree(bench, ignore_errors=True)
+    try:
+        shutil.copytree(stream, bench / _STREAMS / stream.name)
+        yield bench
+    finally:
+        shutil.rmtree(bench, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """The folder's lock, and the account's folder within its store that holds the streams."""
+    settings = ServerSettings(folder)
+    places = (folder / "store" / "jetstream" / STORE, folder / "jetstream" / _GLOBAL)
+    found = [place for place in places if place.is_dir()]
+    if not found:
+        raise RunUnknown(f"{folder} is no folder of a broker that holds runs; give it as --dir")
+    lock = lock_folder(settings)
+    try:
+        yield found[0]
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _server(streams: Path) -> Iterator[BrokerServer]:
+    """A server of our own on these streams, which stand in its account."""
+    with TemporaryDirectory(prefix="atoll-restore-") as place:
+        store = Path(place) / "jetstream"
+        store.mkdir()
+        (store / _GLOBAL).symlink_to(streams.resolve(), target_is_directory=True)
+        with BrokerServer(ServerSettings(Path(place)), die_with_parent=True) as server:
+            yield server
+
+
+def _set_aside(folder: Path, streams: Path, name: str) -> str:
+    """Move a stream's files out of the store; where they are now."""
+    there = streams / _STREAMS / name
+    if not there.exists():
+        return ""
+    target = folder / _ASIDE / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}"
+    target.parent.mkdir(exist_ok=True)
+    shutil.move(there, target)
+    return str(target)
