@@ -127,3 +127,20 @@ async def test_the_three_centres_scripts_are_accepted_train_and_start_again_on_7
         ended = shown(cluster, job_id)
         assert (ended["ExitCode"], ended["Restarts"]) == ("0:0", "1" if name == "lumi" else "0")
     assert (await fleet.audit())["ok"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("centre", ["lumi", "frontier"])
+async def test_ranks_start_by_the_centres_own_launcher(
+    fleet: Fleet, broker: Secured, cluster: Cluster, tmp_path: Path, centre: str
+) -> None:
+    """Two ranks on this machine's CPUs, by torchrun as at LUMI and by srun as at Frontier."""
+    fleet.coordinate()
+    job_id = await submit(fleet, broker, cluster, tmp_path, centre, ranks=2)
+    try:
+        await fleet.until(lambda log: log.view.run().version >= 2, "two versions", 600)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{wrote(fleet)}") from error
+    await fleet.finish()
+    await until(cluster, lambda: shown(cluster, job_id)["JobState"] == "COMPLETED", "its end")
+    assert (await fleet.audit())["ok"]
