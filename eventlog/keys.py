@@ -111,6 +111,8 @@ def _checked(text: str, what: str) -> bytes:
         data = base64.b32decode(text + "=" * (-len(text) % 8))
     except (ValueError, binascii.Error) as error:
         raise KeyInvalid(f"it is not {what}: no base32") from error
+    if base64.b32encode(data).rstrip(b"=").decode() != text:  # bits left over in the last letter
+        raise KeyInvalid(f"it is not {what}: its last letter is wrong")
     if len(data) < 3 or struct.unpack("<H", data[-2:])[0] != binascii.crc_hqx(data[:-2], 0):
         raise KeyInvalid(f"it is not {what}: its checksum is wrong")
     return data[:-2]

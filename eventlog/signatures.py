@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from eventlog.blobs import is_digest
 from eventlog.chain import Record
-from eventlog.codec import bounded, decode, pack, unpack
+from eventlog.codec import bounded, decode, pack, read_wire, unpack
 from eventlog.errors import AtollError, EventInvalid
 from eventlog.events import (
     DeltaPublished,
@@ -49,9 +49,9 @@ def seal(payload: bytes, key: Key) -> bytes:
 def fault(payload: bytes, keys: Iterable[str]) -> str:
     """'' where one of the public `keys` signed this payload, else what is wrong with that."""
     try:
-        wire = bounded(unpack(payload))
+        wire = bounded(read_wire(payload))
         signature = wire.pop(_FIELD, None)
-    except (EventInvalid, AttributeError):
+    except EventInvalid:
         return f"{UNSIGNED} cannot be read"
     if signature is None:
         return f"{UNSIGNED} is missing"

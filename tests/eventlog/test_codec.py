@@ -176,3 +176,14 @@ def test_event_id_of_what_is_no_event_is_refused() -> None:
     for payload in (b"", b"\x01", msgpack.packb({"id": 3}), msgpack.packb([])):
         with pytest.raises(EventInvalid):
             event_id(payload)
+
+
+def test_what_an_event_may_hold_freely_has_a_depth() -> None:
+    deep: object = 1
+    for _ in range(codec.MAX_DEPTH):
+        deep = [deep]
+    data = {"actions": [{"a": deep}], "estimates": [], "reason": "why"}
+    entry = read(wire(type="placement.planned", data=data))
+    assert entry.event is None and "nests deeper" in entry.problem
+    assert codec.bounded([[1], {"a": [2]}]) == [[1], {"a": [2]}]
+    assert pack({"b": 1, b"a": 2}) == pack({b"a": 2, "b": 1})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventlog.chain import Record
 from eventlog.codec import Envelope, decode, encode, pack, unpack
-from eventlog.events import RunFinished
+from eventlog.events import CoordinatorTick, RunFinished
 from eventlog.keys import Key, KeyInvalid, is_public, verifies
 from eventlog.signatures import Anchor, AnchorInvalid, fault, seal
 
@@ -120,3 +120,30 @@ def test_an_end_without_a_digest_holds_no_anchor() -> None:
     key = Key.generate()
     with pytest.raises(AnchorInvalid):
         Anchor.of("run", Record(9, "coordinator", 0, seal(end(through=None), key)), key.public)
+
+
+def _event() -> bytes:
+    ticked = CoordinatorTick(tick=1)
+    return encode(ticked, Envelope("e", ticked.type, 1, "r", "coordinator", 1, 0.0))
+
+
+def test_a_signed_event_of_mixed_keys_or_endless_nesting_is_judged_like_any_other() -> None:
+    key = Key.of_seed(SEED)
+    sound = unpack(_event())
+    mixed = {**sound, b"id": 1, "more": {b"a": 1, "a": 2}}
+    assert fault(seal(pack(mixed), key), [key.public]) == ""
+    assert fault(pack(mixed | {"sig": b"s"}), [key.public])
+    nested: object = 1
+    for _ in range(400):
+        nested = [nested]
+    assert "cannot be read" in fault(pack({**sound, "x": nested, "sig": b"s"}), [key.public])
+    for other in (b"\x91" * 900 + b"\xc0", pack(7), pack([1]), pack({"sig": b"s"})):
+        assert "cannot be read" in fault(other, [key.public])
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "r:-5:" + "ab" * 32, "r:٣:" + "ab" * 32, "r:5:x"]
+)
+def test_what_is_no_anchor_is_refused_whatever_it_is(text: str) -> None:
+    with pytest.raises(AnchorInvalid):
+        Anchor.parse(text)

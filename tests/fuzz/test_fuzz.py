@@ -7,7 +7,6 @@ what parts of the code an input reaches) where it is installed.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,8 @@ from tests.fuzz.targets import TARGETS, Target
 NUM_INPUTS = 10_000
 
 
-@pytest.fixture(scope="module")
-def traced() -> Iterator[None]:
-    tracemalloc.start()
-    yield
-    tracemalloc.stop()
-
-
 @pytest.mark.parametrize("target", TARGETS, ids=lambda one: one.name)
-def test_no_input_crashes_a_reader_or_takes_its_memory(
-    target: Target, tmp_path: Path, traced: None
-) -> None:
+def test_no_input_crashes_a_reader_or_takes_its_memory(target: Target, tmp_path: Path) -> None:
     for seed in target.seeds:
         target.feed(seed, tmp_path)  # what is made once is made before memory is counted
 
@@ -40,10 +30,12 @@ def test_no_input_crashes_a_reader_or_takes_its_memory(
     )
     @given(data=target.inputs)
     def fed(data: bytes) -> None:
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        target.feed(data, tmp_path)
-        taken = tracemalloc.get_traced_memory()[1] - before
+        tracemalloc.start()
+        try:
+            target.feed(data, tmp_path)
+            taken = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
         assert taken <= target.bound(data), f"{len(data)} bytes took {taken:,}"
 
     fed()

@@ -46,7 +46,7 @@ def changed(tree: Any, steps: list[int], key: object, odd: object) -> Any:
     if isinstance(tree, list):
         at = first % len(tree)
         return [*tree[:at], changed(tree[at], rest, key, odd), *tree[at + 1 :]]
-    at = sorted(tree)[first % len(tree)]
+    at = sorted(tree, key=repr)[first % len(tree)]
     if first % 7 == 0:
         return {name: one for name, one in tree.items() if name != at}
     if first % 7 == 1:

@@ -1,0 +1,79 @@
+"""What fuzzing and reading for it have found, each by its kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.credentials import Credentials, CredentialsInvalid
+from ops import configure
+from ops.alarm import settings as alarms
+from ops.configure import ConfigInvalid
+from ops.placement import sites
+from ops.placement.sites import SitesInvalid
+from ops.placement.slurm.ends import exit_code
+from ops.placement.slurm.values import count, duration_s, instant, whole
+from sitehub import manifest
+from sitehub.documents import DataInvalid
+from tests.fuzz.texts import CREDENTIALS, SITES
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5000, "٣", "-" + "9" * 5000, "1" * 400])
+def test_digits_that_are_no_number_of_slurms_are_unknown(text: str) -> None:
+    assert whole(text) is None
+    assert count(text) is None
+    assert duration_s(text) is None
+    assert instant(text) is None
+    assert exit_code(f"{text}:0") is None
+
+
+def test_an_instant_before_the_epoch_is_unknown() -> None:
+    assert instant("0001-01-01T00:00:00") is None
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "9" * 5000, "a." * 5000 + "a = 1"])
+def test_toml_that_the_library_stumbles_over_is_invalid_like_any_other(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.toml"
+    path.write_text(text)
+    for load, error in (
+        (configure.load, ConfigInvalid),
+        (sites.load, SitesInvalid),
+        (alarms.load, ConfigInvalid),
+    ):
+        with pytest.raises(error):
+            load(path)
+
+
+def test_a_time_beyond_all_measure_is_a_problem_of_the_sites_file(tmp_path: Path) -> None:
+    path = tmp_path / "sites.toml"
+    path.write_text(SITES.decode().replace('"10m"', '"' + "9" * 400 + 'd"'))
+    with pytest.raises(SitesInvalid, match="replan"):
+        sites.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"urls": 5}, {"ca": 7}, {"ca": "x"}, {"num_replicas": "3"}, {"num_replicas": 0}, {"seed": []}],
+)
+def test_credentials_of_other_kinds_are_not_what_was_issued(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "atoll.creds"
+    path.write_text(json.dumps({**CREDENTIALS, **change}))
+    path.chmod(0o600)
+    with pytest.raises(CredentialsInvalid):
+        Credentials.read(path)
+
+
+def test_json_without_end_is_damaged_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_text("[" * 100_000)
+    path.chmod(0o600)
+    with pytest.raises(CredentialsInvalid):
+        Credentials.read(path)
+    with pytest.raises(DataInvalid):
+        manifest.read(path)
