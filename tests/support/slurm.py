@@ -28,7 +28,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={munge}
+AuthInfo=socket={munge},cred_expire=30
 CredType=cred/munge
 SlurmctldPort={port}
 SlurmctldPidFile={folder}/ctld.pid

@@ -120,7 +120,7 @@ async def test_the_three_centres_scripts_are_accepted_train_and_start_again_on_7
     await until(cluster, lambda: shown(cluster, jobs["lumi"])["Restarts"] == "1", "the requeue")
     again = {"JobId": jobs["lumi"], "StartTime": "now"}  # Slurm would wait for two minutes
     cluster.run("scontrol", "update", *(f"{key}={value}" for key, value in again.items()))
-    await fleet.until(lambda log: admissions(log, "lumi") == 2, "it came back", 120)
+    await fleet.until(lambda log: admissions(log, "lumi") == 2, "it came back", 240)
     await fleet.finish()
     for name, job_id in jobs.items():
         await until(cluster, lambda j=job_id: shown(cluster, j)["JobState"] == "COMPLETED", name)
