@@ -7,14 +7,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ROOMS := broker eventlog leases ops outer sitehub
 
-.PHONY: demo test lint types soak docs clean
+.PHONY: demo test lint types soak docs site man clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
 	$(BIN)/atoll demo $(ARGS)
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -29,6 +29,14 @@ soak: .venv/.installed-dev
 
 docs: .venv/.installed-train
 	$(BIN)/python -m ops.docs
+
+site: .venv/.installed-dev
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/site $(ARGS)
+	@echo "build/site/index.html"
+
+man: .venv/.installed-dev
+	$(BIN)/python -m ops.manual.pages build/man
+	@echo "build/man/atoll.1, and one a command: man -l build/man/atoll.1"
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

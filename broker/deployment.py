@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from broker import monitor
+from broker import kick, monitor
 from broker.authority import Pair, new_authority, new_server
 from broker.credentials import Credentials, write_secret
 from broker.production import USERS_FILE, Shape, server_conf, users_conf
@@ -92,15 +92,22 @@ class Deployment:
         target: Path | None = None,
         *,
         websocket: bool = False,
+        leaf: bool = False,
     ) -> Path:
-        """Let somebody in: the credentials file made for them. Raises DeploymentInvalid."""
+        """Let somebody in, `leaf`: by a leaf node too; the credentials file made for them. Raises
+        DeploymentInvalid."""
+        if leaf and not self.shape.leaf_port:
+            raise DeploymentInvalid(
+                "this broker takes no leaf nodes: `atoll broker config` again with --leaf-port "
+                "7422, and restart it"
+            )
         with self._locked():
             if any((user.role, user.name) == (role, name) for user in self.users):
                 raise DeploymentInvalid(
                     f"{role} {name} has credentials already; `atoll broker revoke-site {name}` "
                     "first, if they are lost"
                 )
-            return self._issue(role, name, runs, target, websocket)
+            return self._issue(role, name, runs, target, websocket, leaf)
 
     def revoke(self, role: str, name: str) -> User:
         """Let somebody in no longer; whom. Raises DeploymentInvalid."""
@@ -128,9 +135,10 @@ class Deployment:
         runs: Sequence[str] = (),
         target: Path | None = None,
         websocket: bool = False,
+        leaf: bool = False,
     ) -> Path:
         key = Key.generate()
-        user, shape = User(role, name, key.public, tuple(runs)), self.shape
+        user, shape = User(role, name, key.public, tuple(runs), leaf), self.shape
         try:
             user.check()
         except ValueError as error:
@@ -157,6 +165,8 @@ class Deployment:
         write_secret(folder / "server.key", pair.key)
         _replace(folder / "server.pem", pair.certificate)
         _replace(folder / "ca.pem", self._file("ca.pem").read_text())
+        if shape.leaf_port:
+            kick.make_admin(folder)
         _keep_users(folder, self._known())
         _replace(folder / "nats-server.conf", server_conf(shape, name))
         node = {
@@ -210,7 +220,7 @@ def read_users(folder: Path) -> list[User]:
 
 def write_users(folder: Path, users: Iterable[User]) -> None:
     """Have the server of this folder let these in from its next reload on."""
-    _replace(folder / USERS_FILE, users_conf(users))
+    _replace(folder / USERS_FILE, users_conf(users, kick.admin(folder)))
 
 
 def _keep_users(folder: Path, users: list[User]) -> None:

@@ -8,16 +8,20 @@ and the broker's own record of its connections is what it is judged by.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker import monitor
+from broker import kick, monitor
 from broker.deployment import read_users, signal_reload, write_users
+from broker.errors import BrokerUnreachable, LinkDown
+from broker.production import USERS_FILE
 from broker.roles import NAMED
 from broker.server import BrokerServer
+from broker.settings import ServerSettings
 
 MAX_PER_S = 1000.0  # messages; at 2 MiB a chunk that is 2 GB/s of blobs
 FIRST_S, LONGEST_S = 300.0, 3600.0
@@ -64,6 +68,11 @@ class Guard:
 class Watch:
     """The guard of a configured server's folder: looks, and has the server act on it."""
 
+    @staticmethod
+    def is_due(settings: ServerSettings) -> bool:
+        """Whether a server has users to judge: a leaf node has none, the broker judges it."""
+        return settings.written and (settings.store_dir / USERS_FILE).exists()
+
     def __init__(self, server: BrokerServer) -> None:
         self._server, self._folder = server, server.settings.store_dir
         self._guard = Guard(())
@@ -85,4 +94,6 @@ class Watch:
             self._out = out
             write_users(self._folder, [user for user in users if user.public not in out])
             signal_reload(self._server.pid)
+        with contextlib.suppress(BrokerUnreachable, LinkDown):  # the next look is soon
+            kick.kick_leaves(self._folder, {user.public for user in users} - out)
         return said

@@ -31,7 +31,7 @@ class Shape:
     """A broker of one server, or a cluster of three.
 
     hosts: each server's name, and the name or address under which others reach it. listen: the
-    address it binds, "own" for that very one. A port of 0 switches websockets off.
+    address it binds, "own" for that very one. A port of 0 switches websockets, or leaf nodes, off.
     max_store_bytes: 0 for no limit but the disk's. own_authority: whether we sign the servers'
     certificates.
     """
@@ -42,6 +42,7 @@ class Shape:
     websocket_port: int = 443
     monitor_port: int = 8222
     cluster_port: int = 6222
+    leaf_port: int = 0
     max_connections: int = 1024
     max_store_bytes: int = 0
     own_authority: bool = True
@@ -92,14 +93,16 @@ def server_conf(shape: Shape, name: str) -> str:
             f"websocket {{ host: {quoted(shape.bound(name))}, port: {shape.websocket_port}, "
             f"handshake_timeout: {quoted(f'{_HANDSHAKE_S}s')}, tls {{ {own} }} }}"
         )
+    if shape.leaf_port:
+        parts.append(_leafnodes(shape, name, own))
     if len(shape.hosts) > 1:
         parts.append(_cluster(shape, name, own))
     parts.append(f'include "{USERS_FILE}"')
     return "\n".join(parts) + "\n"
 
 
-def users_conf(users: Iterable[User]) -> str:
-    """users.conf: the accounts, and who may what."""
+def users_conf(users: Iterable[User], admin: str = "") -> str:
+    """users.conf: the accounts, and who may what. `admin`: the key of the server's own process."""
     services = ("atoll.>", f"{API}.>")
     # one import for all of the API: overlapping ones would ask twice
     exports = [
@@ -109,8 +112,10 @@ def users_conf(users: Iterable[User]) -> str:
     ]
     imports = [f"{{ service: {{ account: {STORE}, subject: {quoted(one)} }} }}" for one in services]
     known = [_user(user) for user in sorted(users, key=lambda user: user.label)]
+    system = f'"$SYS" {{ users: [{{ nkey: {admin} }}] }}' if admin else ""
     return f"""\
 accounts {{
+  {system}
   {STORE} {{
     jetstream: enabled
     exports: {_listed(exports)}
@@ -134,6 +139,15 @@ def _jetstream(shape: Shape) -> str:
     )
 
 
+def _leafnodes(shape: Shape, name: str, own: str) -> str:
+    """Without `default_js_domain` a server keeps requests to JetStream from what passes a leaf."""
+    return (
+        f"leafnodes {{ host: {quoted(shape.bound(name))}, port: {shape.leaf_port}, "
+        f"no_advertise: true, tls {{ {own}, timeout: {_HANDSHAKE_S} }} }}\n"
+        f'default_js_domain {{ {CLIENTS}: "" }}'
+    )
+
+
 def _cluster(shape: Shape, name: str, own: str) -> str:
     """Servers of a cluster know each other by certificates of the same authority."""
     routes = [
@@ -149,8 +163,10 @@ def _cluster(shape: Shape, name: str, own: str) -> str:
 
 def _user(user: User) -> str:
     publish, subscribe = (_subjects(found) for found in (publishes(user), subscribes(user)))
+    types = ", ".join(user.connection_types)
     return (
-        f"{{ nkey: {user.public}, permissions: {{ publish: {{ allow: [{publish}] }}, "
+        f"{{ nkey: {user.public}, allowed_connection_types: [{types}], "
+        f"permissions: {{ publish: {{ allow: [{publish}] }}, "
         f"subscribe: {{ allow: [{subscribe}] }} }} }}  # {user.label}"
     )
 

@@ -23,12 +23,14 @@ NUM_SLOTS = {SITE: 8, AGENT: 8, PLANNER: 8, COORDINATOR: 16, OPERATOR: 32, AUDIT
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One key. `runs`: those it may touch; empty for all, future ones too."""
+    """One key. `runs`: those it may touch; empty for all, future ones too. `leaf`: whether it may
+    come through a leaf node of its centre (`broker.leaf`)."""
 
     role: str
     name: str
     public: str
     runs: tuple[str, ...] = ()
+    leaf: bool = False
 
     @property
     def label(self) -> str:
@@ -41,6 +43,11 @@ class User:
         if self.role in NAMED:
             return f"{self.role}.{self.name}"
         return None if self.role == AUDITOR else self.role
+
+    @property
+    def connection_types(self) -> tuple[str, ...]:
+        """How it may connect: as a client, or for a leaf node, which speaks for clients."""
+        return ("STANDARD", "WEBSOCKET", *(("LEAFNODE",) if self.leaf else ()))
 
     @property
     def inbox(self) -> str:

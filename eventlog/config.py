@@ -27,9 +27,9 @@ MAX_BLOCKS_PER_ROUND = 10_000  # the coordinator chooses a round's blocks in one
 class Target(Section):
     """When the run is done: exactly one of the three."""
 
-    tokens: Positive | None = None
-    rounds: Positive | None = None
-    epochs: Positive | None = None
+    tokens: Positive | None = None  # merged ones
+    rounds: Positive | None = None  # committed ones
+    epochs: Positive | None = None  # passes over the training data
 
     @model_validator(mode="after")
     def _one(self) -> Target:
@@ -149,10 +149,12 @@ class Snapshots(Section):
 class RunConfig(Section):
     """The whole configuration of a run. Raises pydantic.ValidationError."""
 
-    name: Name
+    name: Name  # of the run: a-z, 0-9 and -, at most 63
+    # of initial parameters and of the order of each epoch's blocks
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     # one number that gives tick, heartbeat, K and margins
     lease_s: Annotated[Seconds, Field(gt=0)] = 30.0
+    # a site whose decode or step differs in any bit: refused, or takes a snapshot of every version
     arithmetic: Literal["strict", "follow"] = "strict"
     # where blobs are kept: "broker", or "s3://bucket/prefix" (atoll[s3] at every process)
     blobs: Annotated[str, Field(pattern=r"^(broker|s3://[^/\s@?#]+(/[^\s@?#]+)?)$")] = "broker"

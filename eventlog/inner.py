@@ -26,11 +26,12 @@ class Inner(Section):
     schedule: Literal["cosine", "wsd", "constant"] = "cosine"
     decay: Share = 0.2  # of "wsd": share of the run's progress at its end
     final_lr: Share = 0.1  # share of the peak that "cosine" and "wsd" end at
+    # decoupled from the gradient, of matrices alone
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    eps: PositiveFloat = 1e-8
-    muon_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of AdamW's mean of gradients
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95  # and of their squares
+    eps: PositiveFloat = 1e-8  # AdamW's
+    muon_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95  # of "muon" only
     clip_norm: PositiveFloat = 1.0  # of the gradient, L2
     # the inner optimizer's state when a version is folded in
     on_version: Literal["keep", "reset"] = "keep"

@@ -23,10 +23,10 @@ class Evaluation(Section):
 class Divergence(Section):
     """When a run pauses by itself because it has come apart (docs/steering.md)."""
 
-    action: Literal["pause", "none"] = "pause"
+    action: Literal["pause", "none"] = "pause"  # "none": the rule is off
     window: Annotated[int, Field(ge=4, le=1000)] = 16  # versions that make up what is usual
     patience: Annotated[int, Field(ge=1, le=100)] = 3  # versions in a row that are above it
-    nats: PositiveFloat = 0.5  # by at least so much,
+    nats: PositiveFloat = 0.5  # above the window's median by at least so much a token,
     deviations: PositiveFloat = 8.0  # and by so many robust standard deviations of the window
 
 
@@ -35,7 +35,7 @@ class Baseline(Section):
     derived: the batch is a site's, and the rate goes with the root of the batch."""
 
     batch_sequences: Positive | None = None  # has to divide data.block_sequences
-    lr: PositiveFloat | None = None
+    lr: PositiveFloat | None = None  # its peak
 
 
 class Start(Section):

@@ -3,7 +3,7 @@
     available ─grant▶ leased ─start▶ training ─complete▶ trained ─deliver▶ delivered ─merge▶ merged
 
 Steal and reclaim lead back to available, a refused delta too; quarantine ends a block that no site
-can train. Whatever is not in MOVES is void (R1). `diagram` draws the docs' picture from it.
+can train. Whatever is not in MOVES is void (R1). docs/states.svg is drawn from it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,3 @@ IN_PART = "in part: "  # how the fold's word begins where only some blocks of an
 def is_void(said: str) -> bool:
     """Whether the fold's word on an event means that nothing of it took effect."""
     return bool(said) and not said.startswith(IN_PART)
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {AVAILABLE}"]
-    lines += [f"    {old} --> {new}: {move}" for (old, move), new in MOVES.items()]
-    lines += [f"    {state} --> [*]" for state in FINAL]
-    return "\n".join(lines)

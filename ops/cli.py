@@ -95,6 +95,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "log": ("ops.commands.log", "log", "Show, follow, export, import and verify logs."),
     "broker": ("ops.commands.broker", "broker", "Run the broker that keeps logs and blobs."),
     "data": ("ops.commands.data", "data", "Build and verify training data."),
+    "completion": (
+        "ops.commands.completion",
+        "completion",
+        "Print what makes SHELL complete atoll's commands and options.",
+    ),
 }
 
 # extra -> its top-level modules, which some commands need and the plain install lacks

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.leafing import leaf
 from ops.output import Option, json_option, print_json, say
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ _websocket_option: Option = click.option(
     show_default=True,
     type=click.IntRange(1, 65535),
     help="Between the servers of a cluster.",
+)
+@click.option(
+    "--leaf-port",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="For leaf nodes on login nodes, usually 7422; 0 for none.",
 )
 @click.option(
     "--max-connections",
@@ -148,6 +156,7 @@ def _hosts(host: str | None, cluster: str | None) -> dict[str, str]:
 @click.command("add-site")
 @click.argument("name")
 @click.option("--agent", is_flag=True, help="Of its login-node agent, which submits its jobs.")
+@click.option("--leaf", is_flag=True, help="It may come by a leaf node on a login node as well.")
 @_run_option
 @_output_option
 @_websocket_option
@@ -184,9 +193,10 @@ def _issue(
     websocket: bool,
     folder: Path | None,
     as_json: bool,
+    leaf: bool = False,
 ) -> None:
     deployment = _deployment(folder)
-    path = deployment.issue(role, name, runs, output, websocket=websocket)
+    path = deployment.issue(role, name, runs, output, websocket=websocket, leaf=leaf)
     reloaded = deployment.reload()
     if as_json:
         print_json({"role": role, "name": name, "credentials": str(path), "reloaded": reloaded})
@@ -211,9 +221,14 @@ def revoke_site(name: str, role: str, folder: Path | None, as_json: bool) -> Non
 
     What it wrote stays, and counts: to have a run drop a key as well, see `atoll run keys`.
     """
+    from broker.kick import kick_leaves
+
     deployment = _deployment(folder)
-    deployment.revoke(role, name)
+    user = deployment.revoke(role, name)
     reloaded = deployment.reload()
+    for server in reloaded if user.leaf else ():
+        if reloaded[server]:
+            kick_leaves(deployment.node(server), {one.public for one in deployment.users})
     if as_json:
         print_json({"role": role, "name": name, "reloaded": reloaded})
     else:
@@ -263,14 +278,16 @@ def reload(folder: Path | None) -> None:
 
     Without a restart; nobody's connection ends but that of who was revoked.
     """
-    from broker.deployment import DeploymentInvalid, node_settings, reload_node
+    from broker.deployment import DeploymentInvalid, node_settings, read_users, reload_node
+    from broker.kick import kick_leaves
     from ops.home import Home
 
     place = folder or Home.find().broker
     settings = node_settings(place)
     if settings is None or not reload_node(settings.store_dir):
         raise DeploymentInvalid(f"no configured server runs on {place}")
+    kick_leaves(settings.store_dir, {one.public for one in read_users(settings.store_dir)})
     say("its users are what its folder says")
 
 
-COMMANDS = (config, add_site, issue, revoke_site, keys, reload)
+COMMANDS = (config, add_site, issue, revoke_site, keys, reload, leaf)

@@ -26,7 +26,7 @@ from ops.output import json_option, print_json, run_name, say
 @click.option("--lose", is_flag=True, help="Write off events that no copy has.")
 @json_option
 def restore(run: str, folder: Path | None, proof: Path | None, lose: bool, as_json: bool) -> None:
-    """Put RUN's log back from its second copy, while the broker is stopped.
+    """Put RUN's log back from its copy; the broker is to be down.
 
     The copy (`atoll run mirror`) is read whole first; every sequence and time stays as it was. The
     damaged files are kept beside the store. With --proof, what somebody exported before proves that

@@ -187,14 +187,27 @@ def _progress(hub: HubState, held: list[Block], block: Block) -> tuple[float, fl
     index, version = hub.view.index(), hub.trainer.version or 0
     row = hub.view.version(version)
     merged = row.merged_tokens if row else 0
-    own = sum(index.tokens(one.block) for one in held if one.state == TRAINED)
+    trained = [one for one in held if one.state == TRAINED or key_of(one) in hub.done]
+    own = sum(index.tokens(one.block) for one in trained)
     if hub.incarnation is not None:
-        own += hub.view.undecided_tokens(hub.incarnation[0])
+        own += hub.view.undecided_tokens(hub.incarnation[0]) + _merged_beyond(hub, version)
     config, more = hub.view.config(), index.tokens(block.block)
     return (
         share_done(config, index, version, merged, own),
         share_done(config, index, version, merged, own + more),
     )
+
+
+def _merged_beyond(hub: HubState, version: int) -> int:
+    """Own tokens that are merged in versions which the trainer has still to fold in."""
+    assert hub.incarnation is not None
+    rows = hub.view.ask(
+        "SELECT coalesce(sum(d.tokens), 0) FROM versions v JOIN deltas d ON d.round = v.round "
+        "WHERE v.version > ? AND d.incarnation = ? AND d.state = 'merged'",
+        version,
+        hub.incarnation[0],
+    )
+    return int(rows[0][0])
 
 
 def on_trained(hub: HubState, answer: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def evaluate(model: PreTrainedModel, corpus: Corpus, max_tokens: int | None = No
     total, was_training = 0.0, model.training
     device = next(model.parameters()).device
     model.eval()
-    with torch.inference_mode():
+    with torch.no_grad():  # not inference mode: what FSDP2 makes in it no later training can use
         batches = heldout_batches(corpus, num_tokens // length, max(1, _BATCH_TOKENS // length))
         for inputs, targets in batches:
             total += float(token_losses(model, inputs.to(device), targets.to(device)).sum())

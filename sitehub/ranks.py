@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
@@ -159,6 +159,9 @@ class Sharded(RanksLayout):
         for name, value in self._parts.items():
             own: Any = value
             own.to_local().copy_(self._cut(own, self.local.get(name)).to_local())
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # else what an evaluation gathered is what the next step reads
 
     def whole(self, value: Tensor) -> Tensor:
         return value.full_tensor() if isinstance(value, DTensor) else value

@@ -7,31 +7,37 @@ their usual order, and all others in the other one, which takes only what the fi
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-_ROOT = Path(__file__).parent
-_WATCHED = ("system",)  # folders whose tests wait for what processes do within some time
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+_WATCHED = "tests/system/"  # tests that wait for what processes do within some time
 _NICENESS = 10
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One group of all watched tests, which comes first; a group of each other file."""
-    items.sort(key=lambda item: not _is_watched(item.path))
-    for item in items:
-        name = "watched" if _is_watched(item.path) else str(item.path.relative_to(_ROOT))
-        item.add_marker(pytest.mark.xdist_group(name))
+    """The watched tests come first: they take longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_WATCHED))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """All watched tests go to one worker, those of another file together to any."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _WATCHED if nodeid.startswith(_WATCHED) else nodeid.partition("::")[0]
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A worker that is given other tests is the nice one from then on."""
-    shared = "PYTEST_XDIST_WORKER" in os.environ
-    if shared and not _is_watched(item.path) and os.getpriority(os.PRIO_PROCESS, 0) < _NICENESS:
+    shared, watched = "PYTEST_XDIST_WORKER" in os.environ, item.nodeid.startswith(_WATCHED)
+    if shared and not watched and os.getpriority(os.PRIO_PROCESS, 0) < _NICENESS:
         os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
-
-
-def _is_watched(path: Path) -> bool:
-    return path.relative_to(_ROOT).parts[0] in _WATCHED

@@ -135,7 +135,7 @@ def _watch(server: BrokerServer) -> None:
     from broker.errors import BrokerUnfit
     from broker.guard import Watch
 
-    guard = Watch(server) if server.settings.written else None
+    guard = Watch(server) if Watch.is_due(server.settings) else None
     trouble, looked = "", time.monotonic()
     while (code := server.wait(_GUARD_S if guard else _LOOK_S)) is None:
         now = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import time
 from dataclasses import dataclass
@@ -13,10 +12,9 @@ from typing import Any
 
 import click
 
+from ops.durations import seconds
 from ops.output import Reach, broker_option, run_name, say, sites_option
 from ops.rates import max_rate_option, pace_of
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.group()
@@ -227,10 +225,21 @@ async def _request(run: str, broker: Reach, event: Any) -> int:
 @click.option("--nodes", type=click.IntRange(1), help="By default those of the largest shape.")
 @click.option("--walltime", metavar="TIME", help="By default that of the largest shape.")
 @click.option("--successor", is_flag=True, help="As a job that follows another one.")
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="To be submitted by hand: the job starts itself again when atoll ends with 75.",
+)
 def script(
-    name: str, sites: Path, run: str, nodes: int | None, walltime: str | None, successor: bool
+    name: str,
+    sites: Path,
+    run: str,
+    nodes: int | None,
+    walltime: str | None,
+    successor: bool,
+    requeue: bool,
 ) -> None:
-    """Print the batch script that an agent would submit for the site NAME.
+    """Print the batch script that an agent would submit for NAME.
 
     Rendered from the site's template; nothing is submitted. `sbatch --test-only` takes it as it is.
     """
@@ -244,9 +253,23 @@ def script(
     shape = Shape(
         nodes or largest.nodes, round(seconds(walltime)) if walltime else largest.walltime_s
     )
-    ask = scripts.Ask(run, scripts.job_name(run, name, 0, run), shape, successor)
+    ask = scripts.Ask(run, scripts.job_name(run, name, 0, run), shape, successor, requeues=requeue)
     work = Home.find().root / "placement" / run / name
+    work.mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for what the job says
     click.echo(scripts.render(one, ask, sites.absolute().parent, work), nl=False)
+
+
+@site.command()
+@click.argument("centre", required=False)
+def profile(centre: str | None) -> None:
+    """Print the sites file of a known CENTRE, or all their names.
+
+    It is made from the centre's public documentation. What no page says it names, with the reason,
+    and no script is rendered before that is filled in (docs/add-your-site.md).
+    """
+    from ops.placement.profiles import names, text
+
+    click.echo(text(centre) if centre else "\n".join(names()), nl=not centre)
 
 
 def _granted_s(text: str) -> float:
@@ -258,29 +281,3 @@ def _granted_s(text: str) -> float:
     from ops.placement.granted import left_s
 
     return max(1.0, left_s(os.environ, time.time()))
-
-
-def seconds(text: str, option: str = "--walltime") -> float:
-    """A duration as Slurm or a person writes it: 90m, 4h, MM:SS, HH:MM:SS, D-HH:MM. Raises
-    click.UsageError, which names the option, for none at all too."""
-    found_s = _read(text)
-    if found_s is None:
-        raise click.UsageError(f"{option} {text}: write 90m, 4h, 02:30:00 or 1-12:00")
-    if not found_s:
-        why = "a job that ends now cannot take part" if option == "--walltime" else "write `never`"
-        raise click.UsageError(f"{option} {text}: {why}")
-    return found_s
-
-
-def _read(text: str) -> float | None:
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
-        return float(match[1]) * _UNITS[match[2]]
-    if match := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text):
-        days, first, second, third = (int(part) if part else 0 for part in match.groups())
-        if match[1] is not None:  # D-HH[:MM[:SS]]
-            return days * 86400 + first * 3600 + second * 60 + third
-        if match[4] is not None:
-            return first * 3600 + second * 60 + third
-        if match[3] is not None:
-            return first * 60 + second
-    return None

@@ -38,8 +38,9 @@ async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
     """Everything about the link, and about a run where one is named. What cannot be had is a
     finding, not an error."""
     try:
-        url = broker_url(broker.url, Home.find(), identity(broker))
-        for finding in tls(url):
+        known = identity(broker)
+        url = broker_url(broker.url, Home.find(), known)
+        for finding in tls(url, known.tls() if known else None):
             yield finding
         async with _reached(broker, run) as (connection, log, blobs):
             measured = await probe(connection, run)
@@ -57,7 +58,10 @@ async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
     except (BrokerUnreachable, BrokerUnfit, BrokerUrlInvalid, LinkDown, AtollError) as error:
         kind = "run" if not isinstance(error, BrokerUnreachable | LinkDown) else "reach"
         why = "sites and coordinator talk to the broker, and to nobody else"
-        yield Finding(kind, "bad", str(error), why, "mend that first; then ask the doctor again")
+        todo = "mend that first; then ask the doctor again"
+        if isinstance(error, LinkDown) and run is None:
+            todo = "name a run, which credentials may be limited to; " + todo
+        yield Finding(kind, "bad", str(error), why, todo)
 
 
 @asynccontextmanager
@@ -72,9 +76,10 @@ async def _reached(
         yield connection, log, blobs
 
 
-def tls(url: str) -> Iterator[Finding]:
-    """Of each server that is to be reached over TLS: whether its certificate is trusted here, and
-    until when. A NATS server first speaks in the clear, so its line is read before."""
+def tls(url: str, trust: ssl.SSLContext | None = None) -> Iterator[Finding]:
+    """Of each server that is to be reached over TLS: whether its certificate is trusted, by the
+    authority that the credentials name or else by this machine's own, and until when. A NATS server
+    first speaks in the clear, so its line is read before."""
     why = "an expired or untrusted certificate cuts every site off at once"
     for one in servers(url).urls:
         parts = urlsplit(one)
@@ -82,7 +87,7 @@ def tls(url: str) -> Iterator[Finding]:
             continue
         host, port = parts.hostname or "", parts.port or 0
         try:
-            ends_s = _certificate(host, port, parts.scheme == "tls")
+            ends_s = _certificate(host, port, parts.scheme == "tls", trust)
         except (OSError, ValueError) as error:
             todo = "give the CA to this machine's trust store, or see to the server's certificate"
             yield Finding("tls", "bad", f"TLS with {host}:{port} fails: {error}", why, todo)
@@ -93,12 +98,13 @@ def tls(url: str) -> Iterator[Finding]:
         yield Finding("tls", "note" if todo else "good", what, why, todo, {"left_s": left_s})
 
 
-def _certificate(host: str, port: int, in_clear_first: bool) -> float:
+def _certificate(host: str, port: int, in_clear_first: bool, trust: ssl.SSLContext | None) -> float:
     with socket.create_connection((host, port), timeout=10) as sock:
         if in_clear_first:
             while not sock.recv(1).startswith(b"\n"):  # INFO {...}\r\n
                 pass
-        with ssl.create_default_context().wrap_socket(sock, server_hostname=host) as secured:
+        context = trust or ssl.create_default_context()
+        with context.wrap_socket(sock, server_hostname=host) as secured:
             found = secured.getpeercert() or {}
             return ssl.cert_time_to_seconds(str(found["notAfter"]))
 

@@ -21,6 +21,8 @@ from ops.toml import read_toml
 
 Time = Annotated[int, Field(ge=1)]  # seconds, written as 90s, 30m, 12h, 2d or HH:MM:SS
 Option = Annotated[str, Field(pattern=r"^--?[A-Za-z][^\n]*$")]
+Note = Annotated[str, Field(pattern=r"^[^\n]*$")]
+Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?\Z")
 
@@ -49,8 +51,8 @@ def seconds(value: Any) -> Any:
 class ShapeTable(Part):
     """One shape: nodes and time limit."""
 
-    nodes: Annotated[int, Field(ge=1)]
-    walltime: Time
+    nodes: Annotated[int, Field(ge=1)]  # whole ones
+    walltime: Time  # its time limit
 
     _read = field_validator("walltime", mode="before")(seconds)
 
@@ -60,8 +62,8 @@ class Etiquette(Part):
 
     poll: Time = 120  # between two looks at the queue (squeue, sinfo, scontrol show)
     probes: Annotated[int, Field(ge=0)] = 12  # sbatch --test-only within `probes_within`
-    probes_within: Time = 600
-    submissions_a_day: Annotated[int, Field(ge=0)] = 24
+    probes_within: Time = 600  # no window of this length holds more
+    submissions_a_day: Annotated[int, Field(ge=0)] = 24  # sbatch within any 24 hours
     max_queued: Annotated[int, Field(ge=0)] = 4  # jobs of ours that wait at a time
     timeout: Time = 120  # of one command; longer than the controller's own
     settle: Time = 300  # before a submission without an answer counts as never made
@@ -83,13 +85,13 @@ class Etiquette(Part):
 class LimitsTable(Part):
     """What the planner keeps to at this site; see `shapes.Limits`."""
 
-    max_pending: Annotated[int, Field(ge=0)] = 2
-    max_running: Annotated[int, Field(ge=0)] | None = None
-    max_chain: Annotated[int, Field(ge=1)] = 50
-    budget_node_hours: Annotated[float, Field(gt=0)] | None = None
-    min_walltime: Time = 600
-    fast_failure: Time = 120
-    max_fast_failures: Annotated[int, Field(ge=1)] = 3
+    max_pending: Annotated[int, Field(ge=0)] = 2  # jobs that wait at a time
+    max_running: Annotated[int, Field(ge=0)] | None = None  # and that run
+    max_chain: Annotated[int, Field(ge=1)] = 50  # jobs of a run that follow each other here
+    budget_node_hours: Annotated[float, Field(gt=0)] | None = None  # of the project, for a run
+    min_walltime: Time = 600  # a shorter job is not asked for
+    fast_failure: Time = 120  # a job that failed or ended within this time counts as one
+    max_fast_failures: Annotated[int, Field(ge=1)] = 3  # in a row, after which nothing is asked
     forgive: Time = 21_600  # failures longer ago than this count no more
 
     _read = field_validator("min_walltime", "fast_failure", "forgive", mode="before")(seconds)
@@ -98,27 +100,41 @@ class LimitsTable(Part):
 class Site(Part):
     """One job slot at one centre: where it stands in which queue, and how a job of it begins."""
 
-    name: Name
-    partition: str
+    name: Name  # of the site of the run
+    partition: str  # Slurm's
     shapes: Annotated[tuple[ShapeTable, ...], Field(min_length=1)]
     speed: Annotated[float, Field(gt=0)]  # tokens a second of one node; a share, where unknown
-    centre: Name | None = None
-    account: str | None = None
+    centre: Name | None = None  # sites of one centre share the caps; none: a centre of its own
+    account: str | None = None  # Slurm's, that is charged
     start_up: Annotated[int, Field(ge=0)] = 60  # from a job's start to its first step
     options: tuple[Option, ...] = ()  # more lines for #SBATCH: --gpus-per-node=8, --qos=normal
     data: str = "tokens"  # token files at the site
     command: str = "atoll"  # how a job calls it
     site_options: tuple[str, ...] = ()  # more for `atoll site run`
-    broker: str | None = None  # as jobs reach it; None: they find it in their environment
+    broker: str | None = None  # as jobs reach it; none: they find it in their environment
     setup: str = ""  # lines of the script before atoll: module load, source .../activate
     template: str | None = None  # a script of one's own; beside the sites file
+    credentials: str | None = None  # the file that `atoll broker add-site` made, as jobs find it
+    # so long before the limit Slurm warns the script, which passes it on
+    signal: Time | None = None
+    notes: tuple[Note, ...] = ()  # comments of the script: where its facts stand, how it was tried
+    needs: dict[Key, str] = {}  # fields or values without which no script is made: what each is
+    values: dict[Key, str] = {}  # what {{NAME}} stands for in this site's texts
     login_shell: bool = False  # scheduler commands exist only in one
     slurm_conf: str = ""  # of another cluster than this login node's own
     limits: LimitsTable = LimitsTable()
     etiquette: Etiquette = Etiquette()
     stop_file: str = ""  # where there is such a file, the agent asks this centre nothing
 
-    _read = field_validator("start_up", mode="before")(seconds)
+    _read = field_validator("start_up", "signal", mode="before")(seconds)
+
+    @property
+    def missing(self) -> list[str]:
+        """The fields and values it needs that nobody has filled in."""
+        return [name for name in self.needs if not (self._own(name) or self.values.get(name))]
+
+    def _own(self, name: str) -> object:
+        return name in self.model_fields_set and getattr(self, name)
 
     @model_validator(mode="after")
     def _caps_agree(self) -> Site:
@@ -154,10 +170,10 @@ class Site(Part):
 
 
 class Sites(Part):
-    """The whole file. `replan`: the longest time between two plans of a planner."""
+    """The whole file."""
 
     site: Annotated[tuple[Site, ...], Field(min_length=1)]
-    replan: Time = 600
+    replan: Time = 600  # the longest time between two plans of a planner
 
     _read = field_validator("replan", mode="before")(seconds)
 

@@ -42,7 +42,7 @@ def fork(
     broker: Reach,
     as_json: bool,
 ) -> None:
-    """Create a run that goes on from a version of RUN, with other settings.
+    """Go on from a version of RUN in a new run, otherwise set.
 
     It takes that version's parameters, and RUN's configuration and data; the outer momentum begins
     at zero. Its target is what is left of RUN's, its schedules go on from where RUN stood, and the

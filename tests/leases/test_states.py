@@ -1,17 +1,15 @@
-"""The life of a block: the fold makes the table's moves and no other; the docs draw it."""
+"""The life of a block: the fold makes the table's moves and no other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from eventlog.events import BlockQuarantined, LeaseReclaimed, LeaseStolen
-from leases.states import FINAL, MOVES, diagram
+from leases.states import FINAL, MOVES
 from tests.support.scenario import Scenario
 
-DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
 STATES = ("available", "leased", "training", "trained", "delivered", "merged", "quarantined")
 # The picture of the rules, written down once more by hand.
 RULES = {
@@ -95,11 +93,3 @@ def test_the_fold_makes_the_moves_of_the_table_and_no_other(state: str, move: st
 def test_the_table_is_that_of_the_rules() -> None:
     assert MOVES == RULES
     assert set(FINAL) == set(STATES) - {state for state, _ in RULES}
-
-
-def test_the_docs_draw_the_table() -> None:
-    text = DOCS.read_text()
-    _, _, after = text.partition("<!-- leases.states.diagram -->\n")
-    drawn, found, _ = after.partition("<!-- end -->")
-    assert found
-    assert drawn.strip() == f"```mermaid\n{diagram()}\n```"

@@ -27,6 +27,7 @@ from ops.doctor import link, machine
 from ops.filesystems import Filesystem, filesystem
 from ops.home import Home, HomeUnfit
 from tests.ops.watching import append, at_work, records
+from tests.support.secured import secured
 
 ROOT = Path(__file__).parents[2]
 MOUNTS = """\
@@ -232,3 +233,19 @@ def test_a_certificate_is_trusted_or_not_and_its_end_is_told(tmp_path, monkeypat
         assert list(link.tls("nats://localhost:1")) == []
     finally:
         server.sock.close()
+
+
+@pytest.mark.parametrize("role", ["site", "operator", "auditor"])
+def test_of_a_broker_with_keys_who_is_let_in_finds_nothing_wrong(
+    role: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("ATOLL_HOME", str(tmp_path / "home"))
+    with secured(tmp_path / "broker") as known:
+        if role == "site":
+            known.add("site", "main")
+        code = run(["doctor", "--json", "--creds", str(known.file(role))])
+    findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert [one for one in findings.values() if one["level"] == "bad"] == []
+    assert code == 0
+    assert findings["tls"]["measured"]["left_s"] > 800 * 86400
+    assert findings["rates"]["measured"]["up_bytes_per_s"] > 0

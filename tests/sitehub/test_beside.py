@@ -117,10 +117,10 @@ def test_stall_is_what_was_stood_still_for_and_an_inner_one_counts_once() -> Non
         pass
     with stall.of("blocked"), stall.of("blocked"):
         pass
-    assert stall.take() == {"idle": 1.0, "blocked": 6.0}
+    assert stall.take() == {"idle": 1.0, "blocked": 6.0, "evaluate": 0.0}
     with stall.of("blocked"):
-        assert stall.take() == {"idle": 0.0, "blocked": 9.5}, "until now"
-    assert stall.take() == {"idle": 0.0, "blocked": 2.0}
+        assert stall.take() == {"idle": 0.0, "blocked": 9.5, "evaluate": 0.0}, "until now"
+    assert stall.take() == {"idle": 0.0, "blocked": 2.0, "evaluate": 0.0}
 
 
 def test_jobs_are_done_in_order_and_what_they_leave_is_done_by_who_asks() -> None:

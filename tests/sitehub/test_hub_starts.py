@@ -75,3 +75,21 @@ def test_r9_a_heartbeat_tells_of_a_transfer_that_goes_on_and_not_of_one_that_is_
     assert told is not None and (told.way, told.done_bytes, told.of_bytes) == ("down", 10, 100)
     desk.hub.transfers.end("blob")
     assert beat().transfer is None
+
+
+def test_a_joiner_at_70_percent_of_the_run_trains_at_70_percent_of_the_schedule() -> None:
+    run = Scenario({"epochs": 1}, num_sequences=40)  # ten blocks
+    run.arrive("a")
+    for block in range(7):
+        assert run.open(a=1) == ""
+        run.work("a", block)
+        run.commit()
+        run.apply("a", block + 1)
+    desk = Desk(run, "b")
+    desk.come_in()
+    assert run.open(a=1, b=2) == ""
+    assert run.grant("b", 8, 9) == ""
+    desk.turn()
+    desk.trained(1)
+    desk.turn()
+    assert desk.progress() == [(0.7, 0.8), (0.8, 0.9)]

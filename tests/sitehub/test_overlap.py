@@ -117,6 +117,23 @@ def test_one_delta_is_undecided_at_a_time_and_the_next_waits_for_the_version() -
     assert blocks_of(second) == [1, 2] and second.base_version == 1
 
 
+def test_each_block_begins_at_the_progress_where_the_one_before_it_ended() -> None:
+    """Whether that is said, delivered, merged, or in a version that is still to be folded in."""
+    desk = desk_of(1, 0, 1, 2, 3, 4)
+    train(desk, 0)
+    written(desk, cut(desk))
+    train(desk, 1)  # beside a delta that is not decided
+    merged(desk)
+    assert desk.told[-1]["do"] == "apply"
+    desk.trained(3)  # before the version is folded in
+    desk.turn()
+    train(desk, 3)
+    share = 32 / (9 * 176)  # of a block in nine epochs of 176 tokens
+    reached = [end for pair in desk.progress() for end in pair]
+    expected = [number * share for block in range(5) for number in (block, block + 1)]
+    assert reached == pytest.approx(expected)
+
+
 def test_a_version_is_fetched_and_folded_in_while_a_block_is_trained() -> None:
     desk = desk_of(1, 0, 1, 2)
     train(desk, 0)

@@ -91,7 +91,16 @@ def test_without_its_hub_a_trainer_does_not_start(
     preload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PRELOAD_VARIABLE, preload)
-    arguments = ["--socket", str(tmp_path / "no"), "--data", "d", "--config", "c", "--dir", "w"]
+    arguments = [
+        "--socket",
+        str(tmp_path / "no"),
+        "--data",
+        "d",
+        "--config",
+        "c",
+        "--dir",
+        str(tmp_path / "w"),
+    ]
     handle = spawn_trainer(arguments, tmp_path / "log")
     assert handle.wait(5)
     assert handle.returncode() == 4

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from outer.codecs import decode
 from sitehub.corpus import Corpus
+from sitehub.evaluate import evaluate
 from sitehub.model import build_model
 from sitehub.ranks import RanksInvalid, layout_of
 from sitehub.spawn import Ranks, _descendants
+from sitehub.training import InnerLoop
 from tests.sitehub.conftest import StartHub
 from tests.sitehub.support import TABLE, Hub, run_config, save_initial
 
@@ -120,15 +124,44 @@ def _lives(pid: int) -> bool:
     return b"sitehub.trainer" in _command(pid)
 
 
-def test_ranks_that_cannot_share_a_run_are_refused(tmp_path: Path) -> None:
-    import torch.distributed as dist
-
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        model = build_model(TABLE, 300, 0)
-        muon = run_config(**settings() | {"inner": {**INNER, "optimizer": "muon"}}).inner
-        with pytest.raises(RanksInvalid, match="--sharding ddp"):
-            layout_of(model, "fsdp2", muon)
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
+
+
+def losses_around_an_evaluation(loop: InnerLoop, corpus: Corpus) -> list[float]:
+    """An evaluation, a block, an evaluation, other parameters, a block."""
+    layout, losses = loop.layout, list[float]()
+    for block in (0, 1):
+        losses.append(evaluate(loop.model, corpus, 200).loss)
+        for value in layout.local.values():
+            value.mul_(0.5)
+        layout.spread()
+        losses.append(loop.train_block(block, (0.1, 0.2), lambda _: None).loss)
+        layout.gather()
+    return losses
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_spread_after_an_evaluation_is_what_trains(corpus: Corpus) -> None:
+    """No rank holds on to the parameters that it gathered for a forward pass without a backward."""
+    inner, found = run_config(**settings()).inner, []
+    for sharding in (None, "fsdp2"):
+        model = build_model(TABLE, corpus.vocab_size, 0)
+        layout = layout_of(model, sharding, inner) if sharding else None
+        found.append(
+            losses_around_an_evaluation(InnerLoop(model, corpus, inner, 15, layout), corpus)
+        )
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+@pytest.mark.usefixtures("alone")
+def test_ranks_that_cannot_share_a_run_are_refused() -> None:
+    model = build_model(TABLE, 300, 0)
+    muon = run_config(**settings() | {"inner": {**INNER, "optimizer": "muon"}}).inner
+    with pytest.raises(RanksInvalid, match="--sharding ddp"):
+        layout_of(model, "fsdp2", muon)

@@ -101,9 +101,17 @@ def test_a_checkpoint_that_can_not_be_written_is_told_and_nothing_else(
 def test_joiner_takes_its_first_step_at_the_rate_of_the_run(
     start_hub: StartHub, corpus: Corpus, tmp_path: Path
 ) -> None:
-    hub = begun(start_hub, corpus, schedule="wsd", warmup=0.1, decay=0.4, final_lr=0.0)
+    schedule = {"schedule": "wsd", "warmup": 0.1, "decay": 0.4, "final_lr": 0.0}
+    hub = begun(start_hub, corpus, batch_sequences=BLOCK_SEQUENCES, weight_decay=0, **schedule)
     path = save_initial(corpus, hub.config, tmp_path / "initial")
     hub.ask(do="load", version=0, path=str(path), kind="initial")
-    # two steps from 0.70 to 0.72 of the run: the last at 0.28 of the 0.4 that it decays over
+    # one step, from 0.70 to 0.72 of the run: 0.28 of it are left, of the 0.4 that it decays over
     answer = hub.train(0, progress_from=0.70, progress_to=0.72)
-    assert answer["lr"] == pytest.approx(1e-2 * 0.28 / 0.4)
+    rate = 1e-2 * 0.28 / 0.4
+    assert (answer["steps"], answer["lr"]) == (1, pytest.approx(rate))
+    hub.ask(do="publish", path="first", codec="fp32", tag="t", label="1:0:0:9")
+    delta = decode(hub.directory / "work" / "first")
+    moved = torch.cat([value.flatten().abs() for value in delta.values()])
+    # AdamW's first step moves each parameter by the rate, or by less where its gradient is tiny
+    assert float(moved[moved > rate / 2].median()) == pytest.approx(rate, rel=1e-2)
+    assert float(moved.max()) < 1.01 * rate

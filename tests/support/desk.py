@@ -75,11 +75,15 @@ class Desk:
         self.logic.on_progress({**report, "step_s": step_s, "slowest_step_s": step_s})
 
     def trained(self, step: int) -> None:
-        """The trainer ends the block it was told to train."""
-        tag = self.told[-1]["tag"]
-        self.answer(
-            tag=tag, step=step, tokens_total=step, tokens_per_s=6.4, loss=2.0, seconds=BLOCK_S
-        )
+        """The trainer ends the block it was told to train last."""
+        tag = next(one["tag"] for one in reversed(self.told) if one["do"] == "train")
+        report = {"step": step, "tokens_total": step, "tokens_per_s": 6.4, "loss": 2.0}
+        self.logic.on_answer({"did": "train", "tag": tag, **report, "seconds": BLOCK_S}, self.now)
+
+    def progress(self) -> list[tuple[float, float]]:
+        """The run's progress at start and end of each block that the trainer was told to train."""
+        trains = [command for command in self.told if command["do"] == "train"]
+        return [(command["progress_from"], command["progress_to"]) for command in trains]
 
     def come_in(self) -> None:
         """Join, be admitted, hold the newest version."""

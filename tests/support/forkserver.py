@@ -86,7 +86,7 @@ class ForkServer:
                 cwd=CHECKOUT,
                 start_new_session=True,
             )
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while not self._path.exists():
             assert self._process.poll() is None and time.monotonic() < until, self._log.read_text()
             time.sleep(_POLL_S)

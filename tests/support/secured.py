@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from broker.connection import Connection, connect
 from broker.credentials import Credentials
@@ -22,15 +22,18 @@ _WELL_S = 60.0
 class Secured:
     """A configured broker that runs, and the credentials it issued."""
 
-    def __init__(self, root: Path, *, websocket: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, websocket: bool = False, leaves: bool = False, host: str = "localhost"
+    ) -> None:
         self.deployment = Deployment(root)
-        ports = free_ports(3)
+        ports = free_ports(4)
         shape = Shape(
-            {"atoll": "localhost"},
-            listen="127.0.0.1",
+            {"atoll": host},
+            listen="127.0.0.1" if host == "localhost" else "0.0.0.0",
             port=ports[0],
             monitor_port=ports[1],
             websocket_port=ports[2] if websocket else 0,
+            leaf_port=ports[3] if leaves else 0,
         )
         self.deployment.configure(shape)
         settings = node_settings(root)
@@ -120,9 +123,9 @@ def _three_in_a_row() -> int:
 
 
 @contextmanager
-def secured(root: Path, *, websocket: bool = False) -> Iterator[Secured]:
-    """A broker that runs until the end of the block."""
-    made = Secured(root, websocket=websocket)
+def secured(root: Path, **options: Any) -> Iterator[Secured]:
+    """A broker that runs until the end of the block; `options` of `Secured`."""
+    made = Secured(root, **options)
     with made.server:
         yield made
 

@@ -28,7 +28,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={munge}
+AuthInfo=socket={munge},cred_expire=30
 CredType=cred/munge
 SlurmctldPort={port}
 SlurmctldPidFile={folder}/ctld.pid
@@ -61,10 +61,11 @@ GresTypes=gpu
 EnforcePartLimits=ALL
 {accounting}
 NodeName={name}[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port={first}-{last} CPUs={cpus} \
-RealMemory=1000 Gres=gpu:h100:{gpus} State=UNKNOWN
+RealMemory={memory} Gres=gpu:h100:{gpus} {features} State=UNKNOWN
 PartitionName=gpu Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=01:00:00 State=UP \
 OverSubscribe=EXCLUSIVE
 PartitionName=down Nodes={name}[1-2] MaxTime=01:00:00 State=DOWN
+{partitions}
 """
 _WITHOUT = "AccountingStorageType=accounting_storage/none\nPriorityType=priority/basic"
 
@@ -82,6 +83,11 @@ class Cluster:
     accounting: str = _WITHOUT
     min_job_age_s: int = 300
     environment: dict[str, str] = field(default_factory=dict)
+    cpus: int = _CPUS  # of a node, like those that follow
+    gpus: int = _GPUS
+    memory_mb: int = 1000
+    features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()  # whole lines: more of them, over all nodes
 
     @property
     def conf(self) -> str:
@@ -118,13 +124,18 @@ class Cluster:
             nodes=self.num_nodes,
             first=self.port + 1,
             last=self.port + self.num_nodes,
-            cpus=_CPUS,
-            gpus=_GPUS,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            memory=self.memory_mb,
+            features=f"Feature={','.join(self.features)}" if self.features else "",
+            partitions="\n".join(self.partitions),
         )
         Path(self.conf).write_text(text)
-        for number in range(_GPUS):  # files that stand for devices; without them there are 0 GPUs
+        for number in range(
+            self.gpus
+        ):  # files that stand for devices; without them there are 0 GPUs
             (self.folder / "dev" / f"gpu{number}").touch()
-        devices = f"File={self.folder}/dev/gpu[0-{_GPUS - 1}]"
+        devices = f"File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
         nodes = f"NodeName={self.name}[1-{self.num_nodes}]"
         (self.folder / "gres.conf").write_text(f"{nodes} Name=gpu Type=h100 {devices}\n")
         (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\nConstrainCores=no\n")
@@ -259,15 +270,15 @@ class Lab:
 
 
 @contextlib.contextmanager
-def lab(folder: Path, sizes: Sequence[tuple[str, int]]) -> Iterator[Lab]:
-    """Clusters by (name, number of nodes), all of them up."""
+def lab(folder: Path, sizes: Sequence[tuple[str, int]], **more: object) -> Iterator[Lab]:
+    """Clusters by (name, number of nodes), all of them up. `more`: fields of each Cluster."""
     require()
     os.chmod(folder, 0o755)
     made = Lab(folder)
     try:
         munge = made.start_munge()
         for name, nodes in sizes:
-            made.add(name, nodes, munge)
+            made.add(name, nodes, munge, **more)
         for cluster in made.clusters.values():
             cluster.wait_until_up()
         yield made

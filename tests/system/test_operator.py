@@ -79,7 +79,7 @@ async def test_p7_a_job_delivers_and_departs_before_its_walltime_ends_and_its_su
 ) -> None:
     fleet.coordinate()
     fleet.site("beta", "--walltime", "25s")
-    await fleet.until(lambda log: log.view.run().version >= 1, "version 1", 60)
+    await fleet.until(lambda log: log.of(SiteAdmitted), "its admission", 60)
     first = fleet.history.view.live_at("beta").token
     other = fleet.elsewhere(tmp_path / "other")
     try:

@@ -9,10 +9,14 @@ import pytest
 
 from eventlog.events import BlockCompleted, BlockStarted, SiteAdmitted
 from sitehub import saved
+from sitehub.corpus import Corpus
+from sitehub.founding import start
+from sitehub.training import InnerLoop
 from tests.support.fleet import Fleet
 from tests.support.watched import History
 
 SITE = "site.alpha"
+NEAR = 1e-4  # what the rounding of deltas and versions does to a loss, and ten times that
 
 
 @pytest.mark.settings("inner.steps=16", "outer.delta_codec=int8")
@@ -54,6 +58,52 @@ async def test_two_ranks_killed_in_mid_block_go_on_as_one_and_then_elsewhere(
     assert await other.ended("alpha") == 0
     await fleet.audit("--deep")
     other.close()
+
+
+@pytest.mark.settings(
+    "inner.steps=16",
+    "inner.schedule=constant",
+    "inner.warmup=0",
+    "outer.optimizer=average",
+    "outer.delta_codec=fp32",
+    "outer.update_codec=fp32",
+)
+async def test_loss_of_a_site_that_comes_back_is_that_of_a_twin_that_never_left(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """With the mean of one site's deltas as the outer step, and one rate all along, leaving and
+    coming back is the only difference between a site and one training of the same blocks."""
+    options = ("--checkpoints", str(tmp_path / "kept"))
+    fleet.coordinate()
+    fleet.site("alpha", *options)
+    await fleet.until(lambda log: len(log.of(BlockCompleted)) >= 9, "some blocks", 120)
+    fleet.signal("alpha", signal.SIGUSR1)
+    assert await fleet.ended("alpha", 60) == 75
+    seam = len(fleet.history.of(BlockCompleted))
+    other = fleet.elsewhere(tmp_path / "elsewhere")
+    other.site("alpha", *options)
+    await fleet.until(lambda log: len(log.of(BlockCompleted)) >= seam + 5, "five more", 120)
+    done = [block for _, block in fleet.history.of(BlockCompleted)]
+    assert fleet.history.view.run().version >= 1
+    other.close()
+
+    losses, blocks = [one.loss for one in done], [one.block for one in done]
+    assert losses == pytest.approx(_twin(fleet, blocks), rel=NEAR)
+    cold = _twin(fleet, blocks, forgets_at=seam)
+    assert losses[seam:] != pytest.approx(cold[seam:], rel=4 * NEAR)
+
+
+def _twin(fleet: Fleet, blocks: list[int], forgets_at: int | None = None) -> list[float]:
+    """Losses of blocks that one process trains from the run's initial parameters on; its optimizer
+    may forget all at one of them."""
+    config, corpus = fleet.history.view.config(), Corpus.open(fleet.data)
+    _, model = start(config, corpus)
+    loop, losses = InnerLoop(model, corpus, config.inner, config.data.block_sequences), []
+    for number, block in enumerate(blocks):
+        if number == forgets_at:
+            loop.reset()
+        losses.append(loop.train_block(block, (0.5, 0.5), lambda _: None).loss)
+    return losses
 
 
 def _saved(folder: Path) -> tuple[Path, dict[str, object]]:
