@@ -90,7 +90,7 @@ class DirectClient(Client):
         if self._holds_back and not force_flush:
             return None
         writer = getattr(self._transport, "_io_writer", None)  # a websocket has none
-        if writer is None or writer.transport.get_write_buffer_size():
+        if writer is None or _waiting_bytes(writer):
             return await super()._flush_pending(force_flush)
         if force_flush or not self.is_connected:
             return await super()._flush_pending(force_flush)
@@ -165,3 +165,12 @@ def _text(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return re.sub("[\udc80-\udcff]", "\ufffd", raw.decode(errors="surrogateescape"))
+
+
+def _waiting_bytes(writer: Any) -> int:
+    """What a writer has not sent yet. A TLS transport that has just lost its connection cannot say:
+    what is pending then waits for the next connection, as the client has it."""
+    try:
+        return int(writer.transport.get_write_buffer_size())
+    except AttributeError:  # of its protocol, which is gone (asyncio, Python 3.11)
+        return 1

@@ -107,11 +107,13 @@ def test_a_certificate_names_its_hosts_and_ends_when_clients_want_it_to() -> Non
 
 
 def test_a_given_certificate_is_used_and_no_authority_is_made(tmp_path: Path) -> None:
+    Deployment(tmp_path / "signer").configure(Shape(HOSTS))
+    signer = (tmp_path / "signer" / "ca.pem").read_text()
     deployment = Deployment(tmp_path)
-    issued = deployment.configure(Shape(HOSTS), Pair("chain", "secret"), "signer")
+    issued = deployment.configure(Shape(HOSTS), Pair("chain", "secret"), signer)
     assert (deployment.node("atoll") / "server.pem").read_text() == "chain"
     assert not (tmp_path / "ca.key").exists()
-    assert Credentials.read(issued[0]).ca == "signer"
+    assert Credentials.read(issued[0]).ca == signer
 
 
 def test_the_commands_say_what_they_did(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
