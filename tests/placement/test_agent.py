@@ -151,7 +151,9 @@ async def test_nothing_is_left_in_the_queue_when_the_run_is_over(
     names = job_names(3)
     shapes = (SMALL, LARGE, LARGE)
     await acting.plan(*[submit(*one) for one in zip(names, shapes, strict=True)])
-    await acting.until(lambda jobs: len([1 for job in jobs if job.phase]) == 3, "three jobs")
+    await acting.until(
+        lambda jobs: [job.phase for job in jobs] == ["running", "pending", "pending"], "three jobs"
+    )
     await acting.stop_run()
     await acting.until(lambda jobs: sum(job.state == "ended" for job in jobs) == 2, "waiting ones")
     assert [job.outcome for job in await acting.jobs()] == ["", "cancelled", "cancelled"]
