@@ -155,7 +155,7 @@ def demo() -> RunConfig:
 async def rigged(
     config: RunConfig | None = None, options: build.Options = OPTIONS, threads: int = 1
 ) -> AsyncIterator[Rig]:
-    """A run that was just created, on a broker of its own; everything is gone afterwards.
+    """A run whose creation is folded, on a broker of its own; everything is gone afterwards.
     `options`: how its data is built from Python's standard library; `threads`: of a coordinator,
     those of trainers are always one."""
     config = config or demo()
@@ -188,4 +188,6 @@ async def rigged(
         stack.push_async_callback(log.close)
         projection = stack.enter_context(Projection(":memory:", [LeaseTable()], config.name))
         feed = await stack.enter_async_context(Feed(log, 0))
-        yield Rig(folder, log, crew, server, config, data, feed, projection)
+        rig = Rig(folder, log, crew, server, config, data, feed, projection)
+        await rig.until(rig.view.exists, "its creation")
+        yield rig
