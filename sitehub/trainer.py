@@ -51,7 +51,7 @@ EXIT_BROKEN, EXIT_INVALID, EXIT_HUB_GONE = 1, 3, 4
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until told to exit; the exit code."""
     arguments = _arguments(argv)
-    machine.set_threads(arguments.threads)
+    machine.set_up(arguments.threads)
     write_stacks_on_request(Path(arguments.dir), os.getpid())
     if not arguments.sharding:
         machine.be_alone()

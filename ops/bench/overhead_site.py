@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 def main(argv: list[str]) -> int:
     order = json.loads(Path(argv[0]).read_text())
-    machine.set_threads(THREADS)
+    machine.set_up(THREADS)
     rounds = measure(order)
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"rounds": rounds, "peak_gb": peak_kb * 1024 / 1e9}))

@@ -48,7 +48,7 @@ Answer = dict[str, Any]
 
 def main(argv: list[str]) -> int:
     order = json.loads(Path(argv[0]).read_text())
-    machine.set_threads(THREADS)
+    machine.set_up(THREADS)
     answer = limit(order) if order["do"] == "limit" else asyncio.run(_with_blobs(order))
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({**answer, "peak_gb": peak_kb * 1024 / 1e9}))

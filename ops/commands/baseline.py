@@ -69,7 +69,7 @@ def baseline(
     from sitehub.baseline import Baseline, plan
 
     if threads is not None:
-        machine.set_threads(threads)
+        machine.set_up(threads)
     settings, model, corpus = checked(settings, config, data)
     wanted = plan(settings, corpus, tokens)
     _explain(wanted)
