@@ -14,17 +14,25 @@ from collections.abc import Callable
 Rest = Callable[[], None]
 Job = Callable[[], Rest | None]
 
-_NICE = 5  # of the thread: where both want the same core, training goes first
+_NICER = 5  # of a thread that yields: where both want the same core, training goes first
 
 
 class Beside:
     """`wake`: called, on the other thread, when something is left to be done; `broken`: with what
-    a job raised, after which nothing here is to be trusted."""
+    a job raised, after which nothing here is to be trusted. `yields`: training goes on meanwhile,
+    so its thread goes first; where it waits for these jobs instead, they are not to be slow."""
 
-    def __init__(self, wake: Callable[[], None], broken: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        broken: Callable[[BaseException], None],
+        *,
+        yields: bool = True,
+    ) -> None:
         self._wake, self._broken = wake, broken
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._left: queue.SimpleQueue[Rest] = queue.SimpleQueue()
+        self._yields = yields
         threading.Thread(target=self._run, daemon=True).start()
 
     def start(self, job: Job) -> None:
@@ -46,8 +54,10 @@ class Beside:
         self.finish()
 
     def _run(self) -> None:
-        if hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        if self._yields and hasattr(os, "setpriority"):
+            own = threading.get_native_id()
+            now = os.getpriority(os.PRIO_PROCESS, own)
+            os.setpriority(os.PRIO_PROCESS, own, min(now + _NICER, 19))
         while True:
             job = self._jobs.get()
             try:

@@ -40,7 +40,7 @@ class Trainer:
         broken: Callable[[BaseException], None] = lambda _: None,
     ) -> None:
         self._replica, self._say, self._directory = replica, say, directory
-        self._beside = Beside(wake, broken)
+        self._beside = Beside(wake, broken, yields=replica.trains_meanwhile)
         self._reported = 0.0
         self.stall = Stall()
 

@@ -71,6 +71,11 @@ class Replica:
         self._check_loaded()
         return self._version or 0
 
+    @property
+    def trains_meanwhile(self) -> bool:
+        """Whether training goes on while a delta is on its way."""
+        return self._outer.overlap != "none"
+
     def load(
         self, version: int, path: Path, kind: Literal["initial", "snapshot"], keep: bool = False
     ) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
+import pytest
 import torch
 
 from outer.codecs import decode, encode
@@ -121,6 +123,19 @@ def test_stall_is_what_was_stood_still_for_and_an_inner_one_counts_once() -> Non
     with stall.of("blocked"):
         assert stall.take() == {"idle": 0.0, "blocked": 9.5, "evaluate": 0.0}, "until now"
     assert stall.take() == {"idle": 0.0, "blocked": 2.0, "evaluate": 0.0}
+
+
+@pytest.mark.parametrize(("yields", "nicer"), [(True, 5), (False, 0)])
+def test_only_where_training_goes_on_it_goes_before_the_exchange(yields: bool, nicer: int) -> None:
+    found = list[int]()
+    beside = Beside(lambda: None, lambda _: None, yields=yields)
+
+    def look() -> None:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    beside.start(look)
+    beside.wait()
+    assert found == [min(os.getpriority(os.PRIO_PROCESS, 0) + nicer, 19)]
 
 
 def test_jobs_are_done_in_order_and_what_they_leave_is_done_by_who_asks() -> None:
