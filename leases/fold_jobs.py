@@ -26,27 +26,13 @@ def intended(books: Books, entry: Entry) -> str:
     event = cast(JobIntended, entry.event)
     if books.value("SELECT 1 FROM jobs WHERE name = ?", event.job_name):
         return f"job {event.job_name} was intended before: a name is used once"
-    shape = event.shape
+    said = vars(event) | vars(event.shape)
     books.db.execute(
         "INSERT INTO jobs (name, agent, seq, state, nodes, walltime_s, partition, account, chain, "
-        "place, after, reason, intended_at, not_before, expected_at) "
-        "VALUES (?, ?, ?, 'intended', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            event.job_name,
-            _agent(entry),
-            entry.record.sequence,
-            shape.nodes,
-            shape.walltime_s,
-            shape.partition,
-            shape.account,
-            event.chain,
-            event.index,
-            event.after,
-            event.reason,
-            event.at_epoch_s,
-            event.not_before_epoch_s,
-            event.expected_start_epoch_s,
-        ),
+        "place, after, reason, intended_at, not_before, expected_at) VALUES (:job_name, :agent, "
+        ":seq, 'intended', :nodes, :walltime_s, :partition, :account, :chain, :index, :after, "
+        ":reason, :at_epoch_s, :not_before_epoch_s, :expected_start_epoch_s)",
+        said | {"agent": _agent(entry), "seq": entry.record.sequence},
     )
     return ""
 
@@ -57,8 +43,7 @@ def submitted(books: Books, entry: Entry) -> str:
     if state != "intended":
         return _not_so(event.job_name, state, job_id)
     books.db.execute(
-        "UPDATE jobs SET state = 'submitted', job_id = ? WHERE name = ?",
-        (event.job_id, event.job_name),
+        "UPDATE jobs SET state = 'submitted', job_id = :job_id WHERE name = :job_name", vars(event)
     )
     return ""
 
@@ -69,19 +54,12 @@ def observed(books: Books, entry: Entry) -> str:
     if state != "submitted" or job_id != event.job_id:
         return _not_so(event.job_name, state, job_id)
     books.db.execute(
-        "UPDATE jobs SET phase = ?, nodes = ?, walltime_s = coalesce(?, walltime_s), "
-        "why_waiting = ?, start_said = ?, started_at = coalesce(?, started_at), end_by = ? "
-        "WHERE name = ?",
-        (
-            event.phase,
-            event.nodes,
-            event.walltime_s,
-            event.why_waiting,
-            event.expected_start_epoch_s,
-            event.started_epoch_s,
-            event.end_by_epoch_s,
-            event.job_name,
-        ),
+        "UPDATE jobs SET phase = :phase, nodes = :nodes, "
+        "walltime_s = coalesce(:walltime_s, walltime_s), why_waiting = :why_waiting, "
+        "start_said = :expected_start_epoch_s, "
+        "started_at = coalesce(:started_epoch_s, started_at), end_by = :end_by_epoch_s "
+        "WHERE name = :job_name",
+        vars(event),
     )
     return ""
 
@@ -92,16 +70,10 @@ def ended(books: Books, entry: Entry) -> str:
     if state not in ("intended", "submitted") or (job_id and event.job_id not in (None, job_id)):
         return _not_so(event.job_name, state, job_id)
     books.db.execute(
-        "UPDATE jobs SET state = 'ended', job_id = coalesce(job_id, ?), outcome = ?, message = ?, "
-        "started_at = coalesce(?, started_at), ended_at = ? WHERE name = ?",
-        (
-            event.job_id,
-            event.outcome,
-            event.message,
-            event.started_epoch_s,
-            event.ended_epoch_s,
-            event.job_name,
-        ),
+        "UPDATE jobs SET state = 'ended', job_id = coalesce(job_id, :job_id), outcome = :outcome, "
+        "message = :message, started_at = coalesce(:started_epoch_s, started_at), "
+        "ended_at = :ended_epoch_s WHERE name = :job_name",
+        vars(event),
     )
     return ""
 

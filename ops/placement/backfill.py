@@ -22,7 +22,10 @@ from types import MappingProxyType
 from ops.placement.shapes import QueueSnapshot, Shape
 
 CONSERVATIVE = 1_000_000  # a depth no queue reaches
-OVERDUE_S = 60.0  # a job past its limit is being ended: Slurm looks each minute
+# A job past its limit: Slurm looks for those each half minute (seen: 0 to 30 s late, evenly); of
+# one that is there even later its own plan says a second too (_guess_job_end, plugins/select).
+LATEST_S = 30.0
+ENDING_S = 1.0
 
 
 class Profile:
@@ -166,11 +169,15 @@ def starts(snapshot: QueueSnapshot, shapes: Sequence[Shape]) -> tuple[float, ...
 
 def _as_it_runs(snapshot: QueueSnapshot, shares: Sequence[float], random: Random | None) -> Profile:
     now = snapshot.now_s
-    ends = sorted(
-        (max(now + (job.end_by_s - now) * _share(shares, random), now + OVERDUE_S), job.nodes)
-        for job in snapshot.running
-    )
-    profile = Profile(now, snapshot.free_nodes, ends)
+    ends = []
+    for job in snapshot.running:
+        left_s = job.end_by_s - now
+        if left_s > 0:
+            left_s *= _share(shares, random)
+        else:  # only such a job: one that is not past its limit ends at it
+            left_s = max(left_s + LATEST_S, ENDING_S)
+        ends.append((now + left_s, job.nodes))
+    profile = Profile(now, snapshot.free_nodes, sorted(ends))
     for kept in snapshot.reservations:
         if kept.end_s > now:
             profile.take(kept.nodes, max(kept.start_s, now), kept.end_s)

@@ -119,10 +119,9 @@ class Estimator:
 def _distribution(
     scores: tuple[float, ...] | list[float], said_s: float, basis: Basis, kind: str, known: int
 ) -> WaitEstimate:
-    waits = tuple(
-        min(LONGEST_S, max(0.0, (said_s + SOFTEN_S) * exp(one) - SOFTEN_S) + ROUNDING_S)
-        for one in scores
-    )
+    softened = said_s + SOFTEN_S
+    late = [softened * exp(one) - SOFTEN_S for one in scores]
+    waits = tuple([min(LONGEST_S, (one if one > 0 else 0.0) + ROUNDING_S) for one in late])
     text = f"{kind}: {'prior' if basis is Basis.PRIOR else f'{known} starts observed'}"
     return WaitEstimate(LEVELS, waits, basis, text, known)
 

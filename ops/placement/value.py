@@ -64,14 +64,14 @@ class Chance:
         begun = [(b - a) / step for a, b in pairwise(sums)]
         over = [(b - a) / step for a, b in pairwise(ended)]
         self.shape = shape
-        self.alone = [max(0.0, b - o) for b, o in zip(begun, over, strict=True)]
+        self.alone = [b - o if b > o else 0.0 for b, o in zip(begun, over, strict=True)]
         self.chain = [
-            one + kept * max(0.0, b - one) for one, b in zip(self.alone, begun, strict=True)
+            a + kept * (b - a) if b > a else a for a, b in zip(self.alone, begun, strict=True)
         ]
         self.granted = step * sum(self.alone)  # seconds, of one node
         self.lost = start_up_s * begun[-1]
         horizon_s = edges[-1]
-        left = [max(0.0, horizon_s - wait.q(p)) for p in _DRAWS]
+        left = [horizon_s - w if w < horizon_s else 0.0 for w in map(wait.q, _DRAWS)]
         mean = sum(left) / NUM_DRAWS
         variance = sum([(one - mean) ** 2 for one in left]) / NUM_DRAWS
         self.spread = sqrt(variance / (wait.num_observed + 1))

@@ -8,6 +8,7 @@ drawn here; what waits are like is the centres' matter (`models`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -116,7 +117,7 @@ class World:
     def situation(self) -> Situation:
         """What the planner is shown."""
         today = {
-            name: sum(at > self.now_s - DAY_S for at in times)
+            name: len(times) - bisect_right(times, self.now_s - DAY_S)
             for name, times in self.submitted_at.items()
         }
         return Situation(

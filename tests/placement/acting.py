@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from ops.placement.sites import load
 from tests.support.history import RUN, config, created
 
 E = TypeVar("E", bound=Event)
+F = TypeVar("F")
 _numbers = itertools.count(1)
 SMALL, LARGE = (1, 600), (2, 1800)
 
@@ -112,8 +113,27 @@ class Acting:
         self, holds: Callable[[list[Job]], object], what: str, within_s: float = 60.0
     ) -> list[Job]:
         """Wait until something holds of the jobs; fails after a bound, or when the agent ended."""
+        return await self._until(self.jobs, holds, what, within_s)
+
+    async def until_told(
+        self,
+        kind: type[E],
+        holds: Callable[[list[E]], object] = bool,
+        what: str = "",
+        within_s: float = 90.0,
+    ) -> list[E]:
+        """The same of the events of one kind; by default: there is one."""
+        return await self._until(lambda: self.events(kind), holds, what or kind.type, within_s)
+
+    async def _until(
+        self,
+        ask: Callable[[], Awaitable[list[F]]],
+        holds: Callable[[list[F]], object],
+        what: str,
+        within_s: float,
+    ) -> list[F]:
         until = time.monotonic() + within_s
-        while not holds(found := await self.jobs()):
+        while not holds(found := await ask()):
             assert time.monotonic() < until, f"waited in vain for {what}: {found} {self.said}"
             assert self.work is not None
             if self.work.done() and self.work.exception():

@@ -1,12 +1,18 @@
-"""Real Slurm clusters for the tests of placement, shared by all of them and tidied for each."""
+"""Real Slurm clusters for the tests of placement, shared by all of them and tidied for each; and
+logs that agents tell, by a real one or by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from eventlog.events import OPERATOR, AgentReported
+from ops.placement.sites import load
+from tests.placement.acting import Acting
+from tests.placement.telling import FREE, SITE, Told
+from tests.support.history import config, created
 from tests.support.slurm import Cluster, Lab, lab
 
 
@@ -49,3 +55,23 @@ def sites_file(tmp_path: Path) -> MakeSites:
         return path
 
     return write
+
+
+@pytest.fixture
+async def acting(tmp_path: Path, cluster: Cluster, sites_file: MakeSites) -> AsyncIterator[Acting]:
+    """An agent of the cluster, at work."""
+    one = Acting(tmp_path / "home", sites_file(cluster), cluster.name)
+    await one.begin()
+    yield one
+    await one.kill()
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> Told:
+    """A run, and an agent at lumi that works and sees an empty queue: a log in memory."""
+    path = tmp_path / "sites.toml"
+    path.write_text('replan = "1s"\n' + SITE.format("lumi", ""))
+    one = Told(load(path))
+    await one.say(OPERATOR, created(config({"tokens": 100_000})))
+    await one.agent(AgentReported(state="working", message="serves lumi"), FREE)
+    return one

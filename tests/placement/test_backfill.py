@@ -107,6 +107,15 @@ def test_jobs_that_end_early_bring_a_start_forward() -> None:
     assert early < by_limits
 
 
+@pytest.mark.parametrize(("end_by_s", "free_s"), [(20.0, 20.0), (-10.0, 20.0), (-3600.0, 1.0)])
+def test_a_job_ends_at_its_limit_and_one_that_is_past_it_within_half_a_minute_of_it(
+    end_by_s: float, free_s: float
+) -> None:
+    """Only who is past the limit is late: a floor under all ends would move every close one."""
+    full = queue(free_nodes=0, running=(RunningJob(10, end_by_s),), pending=())
+    assert starts(full, [Shape(10, 3600)]) == (free_s,)
+
+
 def test_easy_reserves_for_the_first_only_and_conservative_for_all() -> None:
     ends = [(100.0, 2), (200.0, 2)]
     jobs = [(3, 50.0), (4, 50.0), (1, 180.0)]  # the last one would delay the second, not the first

@@ -20,18 +20,6 @@ from eventlog.events import (
 )
 from ops.placement.sites import load
 from tests.placement.telling import FREE, NOW, SITE, Told, intended, running
-from tests.support.history import config, created
-
-
-@pytest.fixture
-async def told(tmp_path: Path) -> Told:
-    """A run, and an agent at lumi that works and sees an empty queue."""
-    path = tmp_path / "sites.toml"
-    path.write_text('replan = "1s"\n' + SITE.format("lumi", ""))
-    one = Told(load(path))
-    await one.say(OPERATOR, created(config({"tokens": 100_000})))
-    await one.agent(AgentReported(state="working", message="serves lumi"), FREE)
-    return one
 
 
 async def test_an_empty_queue_gets_a_job_and_a_probe_of_what_is_asked_for(told: Told) -> None:

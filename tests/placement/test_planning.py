@@ -6,13 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eventlog.events import (
-    OPERATOR,
     PLANNER,
     AgentReported,
     JobObserved,
@@ -24,21 +20,9 @@ from eventlog.events import (
 from eventlog.projector import Projection, run_projection
 from leases.table import LeaseTable
 from ops.placement.planner import Planner
-from ops.placement.sites import load
 from ops.placement.why import account, lines
-from tests.placement.telling import FREE, NOW, SHAPE, SITE, Told, intended
-from tests.support.history import RUN, config, created
-
-
-@pytest.fixture
-async def told(tmp_path: Path) -> Told:
-    """A run, and an agent at lumi that works and sees an empty queue."""
-    path = tmp_path / "sites.toml"
-    path.write_text('replan = "1s"\n' + SITE.format("lumi", ""))
-    one = Told(load(path))
-    await one.say(OPERATOR, created(config({"tokens": 100_000})))
-    await one.agent(AgentReported(state="working", message="serves lumi"), FREE)
-    return one
+from tests.placement.telling import FREE, NOW, SHAPE, Told, intended
+from tests.support.history import RUN
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:

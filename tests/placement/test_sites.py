@@ -104,12 +104,19 @@ def test_the_script_is_one_that_bash_reads(site: Site, tmp_path: Path) -> None:
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
-def test_a_jobs_script_passes_signals_and_the_exit_code_on(site: Site, tmp_path: Path) -> None:
+# a shell that is late: atoll has gone by then
+SLOW = 'kill() { builtin kill "$@"; local said=$?; sleep 0.5; return $said; }'
+
+
+@pytest.mark.parametrize("setup", ["", SLOW])
+def test_a_jobs_script_passes_signals_and_the_exit_code_on(
+    site: Site, tmp_path: Path, setup: str
+) -> None:
     """A stand-in for atoll, which leaves well on SIGTERM with 75, as `site run` does."""
     fake = tmp_path / "atoll"
     fake.write_text("#!/bin/bash\ntrap 'exit 75' TERM\ntouch began\nwhile :; do sleep 0.05; done\n")
     fake.chmod(0o755)
-    one = site.model_copy(update={"command": str(fake), "setup": ""})
+    one = site.model_copy(update={"command": str(fake), "setup": setup})
     script = tmp_path / "job.sh"
     script.write_text(render(one, Ask("big", "j", Shape(1, 60)), tmp_path, tmp_path))
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7", "TMPDIR": str(tmp_path)}

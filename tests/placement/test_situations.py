@@ -3,9 +3,8 @@ the planner makes of it."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,30 +16,13 @@ from tests.support.accounting import Accounting
 from tests.support.slurm import Cluster, Lab
 
 
-@pytest.fixture
-async def acting(tmp_path: Path, cluster: Cluster, sites_file: MakeSites) -> AsyncIterator[Acting]:
-    one = Acting(tmp_path / "home", sites_file(cluster), cluster.name)
-    await one.begin()
-    yield one
-    await one.kill()
-
-
-async def until(holds: Callable[[], object], what: str, within_s: float = 60.0) -> None:
-    """Wait until an awaitable question is answered with yes."""
-    end = time.monotonic() + within_s
-    while not await holds():  # type: ignore[misc]
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        await asyncio.sleep(0.2)
-
-
 async def test_a_plan_ends_its_jobs_before_a_maintenance(acting: Acting, cluster: Cluster) -> None:
     cluster.run(
         "scontrol", "create", "reservation", "ReservationName=maint", "StartTime=now+20minutes",
         "Duration=120", "Users=root", "Nodes=ALL", "Flags=MAINT,IGNORE_JOBS",
     )  # fmt: skip
     await acting.plan({"do": "observe"})
-    await until(lambda: acting.events(QueueObserved), "a look")
-    (kept,) = (await acting.events(QueueObserved))[-1].reservations
+    (kept,) = (await acting.until_told(QueueObserved))[-1].reservations
     assert (kept.name, kept.nodes, kept.end_epoch_s - kept.start_epoch_s) == ("maint", 4, 7200)
     asked = [one for one in await acting.decision() if one["do"] == "submit"]
     assert asked, "nothing is asked for at an empty queue"
@@ -58,12 +40,10 @@ async def test_drained_nodes_are_told_from_a_shape_that_is_impossible(
     """sbatch says the same of both; sinfo tells them apart."""
     cluster.run("scontrol", "update", "NodeName=alpha[2-4]", "State=DRAIN", "Reason=test")
     await acting.plan({"do": "observe"}, {"do": "probe", "shapes": [(2, 1800)]})
-    await until(lambda: acting.events(PlacementProbed), "a probe")
-    await until(lambda: acting.events(QueueObserved), "a look")
-    (probe,) = await acting.events(PlacementProbed)
+    (probe,) = await acting.until_told(PlacementProbed)
     assert (probe.outcome, probe.trouble) == ("unknown", "transient")
     assert probe.start_epoch_s is None
-    seen = (await acting.events(QueueObserved))[-1]
+    seen = (await acting.until_told(QueueObserved))[-1]
     assert (seen.total_nodes, seen.free_nodes, seen.down_nodes) == (4, 1, 3)
     asked = [one for one in await acting.decision() if one["do"] == "submit"]
     assert asked and {one["shape"][0] for one in asked} == {1}, "two nodes are not to be had"
@@ -85,8 +65,7 @@ async def test_a_login_shell_that_prints_a_banner_disturbs_nothing(
         await acting.plan({"do": "observe"}, {"do": "probe", "shapes": [SMALL]}, submit(name))
         await acting.until(lambda jobs: jobs and jobs[0].phase == "running", "a running job")
         assert [(await acting.job(name)).job_id] == [one[0] for one in cluster.named(name)]
-        await until(lambda: acting.events(PlacementProbed), "a probe")
-        (probe,) = await acting.events(PlacementProbed)
+        (probe,) = await acting.until_told(PlacementProbed)
         assert probe.outcome == "estimated" and (probe.start_epoch_s or 0) > time.time() - 60
         cluster.run("scancel", "-n", name)
         await acting.until(lambda jobs: jobs[0].state == "ended", "its end")
@@ -131,8 +110,7 @@ async def test_a_job_whose_budget_is_exhausted_is_named_and_its_site_left_alone(
         await acting.until(
             lambda jobs: jobs and jobs[0].why_waiting.startswith("AssocGrpCPU"), "the reason"
         )
-        await until(lambda: acting.events(PlacementProbed), "a probe")
-        (probe,) = await acting.events(PlacementProbed)
+        (probe,) = await acting.until_told(PlacementProbed)
         assert probe.outcome == "estimated" and (probe.start_epoch_s or 0) <= time.time() + 60
         asked = await acting.decision()
         assert [one["do"] for one in asked] == ["hold"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,7 @@ import pytest
 from eventlog.events import AgentReported, JobIntended, JobSubmitted
 from leases.jobs import Job
 from tests.placement.acting import SMALL, Acting, job_names, submit
-from tests.placement.conftest import MakeSites
 from tests.support.slurm import Cluster
-
-
-@pytest.fixture
-async def acting(tmp_path: Path, cluster: Cluster, sites_file: MakeSites) -> AsyncIterator[Acting]:
-    one = Acting(tmp_path / "home", sites_file(cluster), cluster.name)
-    await one.begin()
-    yield one
-    await one.kill()
 
 
 def settled(jobs: list[Job]) -> bool:
@@ -45,6 +35,14 @@ async def wrapped(acting: Acting, folder: Path, text: str) -> None:
     shell.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
 
 
+async def controller_is_gone(acting: Acting, cluster: Cluster) -> None:
+    """The sbatch of an intent has killed it."""
+    await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
+    process = cluster.processes[f"{cluster.name}-ctld"]
+    await acting.until(lambda _: process.poll() is not None, "the controller's end", 120)
+    cluster.kill_controller()
+
+
 ON_SUBMISSION = 'if [ "$1" = --parsable ]; then {}; fi; exec "$REAL" "$@"'
 
 
@@ -58,9 +56,7 @@ async def test_a_controller_killed_between_sbatch_and_its_answer_costs_no_job_an
     lost = f'"$REAL" "$@" >/dev/null; {saved}; kill -9 {pid}; echo "Socket timed out" >&2; exit 1'
     await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(lost))
     await acting.plan(submit(name))
-    await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
-    cluster.processes[f"{cluster.name}-ctld"].wait(60)
-    cluster.kill_controller()
+    await controller_is_gone(acting, cluster)
     await asyncio.sleep(2)
     assert [job.state for job in await acting.jobs()] == ["intended"], "silence is no answer"
     cluster.start_controller()
@@ -80,10 +76,7 @@ async def test_a_controller_that_hangs_during_a_submission_and_takes_it_later(
     await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(f"kill -STOP {pid}"))
     await acting.plan(submit(name))
     await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
-    for _ in range(900):
-        if any(one.state == "troubled" for one in await acting.events(AgentReported)):
-            break
-        await asyncio.sleep(0.1)
+    await acting.until_told(AgentReported, lambda ones: ones[-1].state == "troubled")
     assert [job.state for job in await acting.jobs()] == ["intended"]
     cluster.thaw()
     await acting.until(settled, "what became of it", 120)
@@ -99,9 +92,7 @@ async def test_a_controller_that_is_killed_during_a_submission(
     pid = cluster.processes[f"{cluster.name}-ctld"].pid
     await wrapped(acting, tmp_path / "bin", ON_SUBMISSION.format(f"kill -9 {pid}"))
     await acting.plan(submit(name))
-    await acting.until(lambda jobs: jobs and jobs[0].state == "intended", "the intent")
-    cluster.processes[f"{cluster.name}-ctld"].wait(60)
-    cluster.kill_controller()
+    await controller_is_gone(acting, cluster)
     await asyncio.sleep(1)
     cluster.start_controller()
     await acting.until(settled, "the verdict", 120)
@@ -134,8 +125,7 @@ async def test_an_agent_killed_between_sbatch_and_the_log_adopts_its_job(
     )
     await wrapped(acting, tmp_path / "bin", text)
     await acting.plan(submit(name))
-    while not cluster.named(name):
-        await asyncio.sleep(0.1)
+    await acting.until(lambda _: cluster.named(name), "its job")
     await acting.kill()
     assert [job.state for job in await acting.jobs()] == ["intended"]
     await acting.start()
@@ -154,10 +144,7 @@ async def test_a_job_that_is_there_twice_is_there_once_soon_after(
     await wrapped(acting, tmp_path / "bin", text)
     await acting.plan(submit(name))
     await acting.until(settled, "its id")
-    until = 200
-    while len(cluster.named(name)) != 1 and until:
-        until -= 1
-        await asyncio.sleep(0.1)
+    await acting.until(lambda _: len(cluster.named(name)) == 1, "the other one to go")
     job = await acting.job(name)
     assert [(job.job_id, name)] == [one[:2] for one in cluster.named(name)]
 
@@ -170,16 +157,10 @@ async def test_a_controller_killed_while_it_is_polled_ends_no_job(
     await acting.until(lambda jobs: jobs and jobs[0].phase == "running", "a running job")
     cluster.until(lambda: name.encode() in cluster.saved_jobs.read_bytes(), "its saved state")
     cluster.kill_controller()
-    for _ in range(900):
-        if any(one.state == "troubled" for one in await acting.events(AgentReported)):
-            break
-        await asyncio.sleep(0.1)
+    await acting.until_told(AgentReported, lambda ones: ones[-1].state == "troubled")
     assert (await acting.job(name)).state == "submitted", "an error is not the end of a job"
     cluster.start_controller()
-    for _ in range(900):
-        if (await acting.events(AgentReported))[-1].state == "working":
-            break
-        await asyncio.sleep(0.1)
+    await acting.until_told(AgentReported, lambda ones: ones[-1].state == "working")
     assert (await acting.job(name)).state == "submitted" and len(cluster.named(name)) == 1
 
 

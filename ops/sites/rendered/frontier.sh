@@ -39,9 +39,11 @@ trap 'rm -rf "$ATOLL_HOME"' EXIT
 trap 'kill -TERM "$atoll" 2>/dev/null' TERM USR1
 atoll site run run frontier --data FILL-IN-data --walltime job --creds FILL-IN-credentials --launcher 'srun --nodes=1 --ntasks=8 --cpus-per-task=7 --gpus-per-task=1 --gpu-bind=closest bash -c '"'"'RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS exec "$0" "$@"'"'"' python' --checkpoints FILL-IN-checkpoints &
 atoll=$!
-# `wait` returns at a signal, which was passed on; the second one returns with atoll's own end.
+# `wait` returns at a signal, which was passed on; atoll may have gone by then, or not. Only the last
+# one tells how it ended: bash keeps that of a child that has gone.
+wait "$atoll"
+while kill -0 "$atoll" 2>/dev/null; do wait "$atoll"; done
 wait "$atoll"; code=$?
-while kill -0 "$atoll" 2>/dev/null; do wait "$atoll"; code=$?; done
 # 75 says that it may be started again; after any other end of atoll it is not.
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 50 ]; then
   scontrol requeue "$SLURM_JOB_ID"

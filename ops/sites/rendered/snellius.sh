@@ -33,9 +33,11 @@ trap 'rm -rf "$ATOLL_HOME"' EXIT
 trap 'kill -TERM "$atoll" 2>/dev/null' TERM USR1
 atoll site run run snellius --data FILL-IN-data --walltime job --creds FILL-IN-credentials --ranks 4 --checkpoints FILL-IN-checkpoints &
 atoll=$!
-# `wait` returns at a signal, which was passed on; the second one returns with atoll's own end.
+# `wait` returns at a signal, which was passed on; atoll may have gone by then, or not. Only the last
+# one tells how it ended: bash keeps that of a child that has gone.
+wait "$atoll"
+while kill -0 "$atoll" 2>/dev/null; do wait "$atoll"; done
 wait "$atoll"; code=$?
-while kill -0 "$atoll" 2>/dev/null; do wait "$atoll"; code=$?; done
 # 75 says that it may be started again; after any other end of atoll it is not.
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 50 ]; then
   scontrol requeue "$SLURM_JOB_ID"
