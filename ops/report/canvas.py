@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib
 import matplotlib.style
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 NAMES = ("ink", "muted", "rule", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "paper")
 COLOUR = {name: f"#0100{number:02x}" for number, name in enumerate(NAMES)}
@@ -65,6 +66,11 @@ def picture(name: str, height_in: float, narrow_in: float, draw: Draw) -> str:
     wide = _svg(f"{name}-w", WIDE_IN, height_in, draw, False)
     narrow = _svg(f"{name}-n", NARROW_IN, narrow_in, draw, True)
     return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
+
+
+def steps(most: int, *, whole: bool = False) -> MaxNLocator:
+    """Ticks at numbers that one counts in: so many steps at most; `whole`: of whole numbers."""
+    return MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole)
 
 
 def _svg(name: str, width_in: float, height_in: float, draw: Draw, narrow: bool) -> str:

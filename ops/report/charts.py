@@ -8,10 +8,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ops.numbers import compact, size, thinned, time_unit
-from ops.report.canvas import COLOUR, SERIES
+from ops.report.canvas import COLOUR, SERIES, steps
 
 MAX_POINTS = 1500  # of a line
 MAX_BARS = 60  # of rounds; more are put together
@@ -49,7 +49,7 @@ def learning(facts: Facts, by_time: bool) -> Any:
             axes.set_xlim(left=0)
             if not by_time:
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
-            axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 6))
+            axes.xaxis.set_major_locator(steps(4 if narrow else 6))
 
     return draw
 
@@ -127,6 +127,7 @@ def presence(facts: Facts) -> Any:
         axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
         axes.set_ylim(len(sites) - 0.4, -0.75)
         axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
+        axes.xaxis.set_major_locator(steps(5 if narrow else 10))
         axes.set_xlabel(f"wall time, {unit}")
         axes.grid(axis="y", visible=False)
 
@@ -141,7 +142,7 @@ def _life(axes: Axes, life: dict[str, Any], row: int, end_s: float, step_s: floa
     axes.plot([came, came], [row - 0.3, row + 0.3], color=SERIES[0], lw=1.2)
     if gone and life["code"] != "finished":
         colour = COLOUR[ENDS.get(life["code"], "muted")]
-        axes.plot([left], [row], "X", color=colour, markersize=6, markeredgecolor=COLOUR["paper"])
+        axes.plot([left], [row], "X", color=colour, markersize=9, markeredgecolor=COLOUR["paper"])
         right = left * step_s > end_s * 0.85
         axes.annotate(
             life["code"],
@@ -174,7 +175,7 @@ def overhead(facts: Facts) -> Any:
         above.set_title("mean seconds of a site, by phase")
         below.set_title("trainers stood still, % of wall time")
         below.set_xlabel("round")
-        below.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        _by_round(below, at, width, narrow)
         for axes in (above, below):
             axes.grid(axis="x", visible=False)
         _legend(figure, above, narrow)
@@ -196,11 +197,16 @@ def stored(facts: Facts) -> Any:
         axes.bar(at, updates, width, deltas, color=SERIES[1], label="merged update", lw=0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: size(y)))
         axes.set_xlabel("round")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        _by_round(axes, at, width, narrow)
         axes.grid(axis="x", visible=False)
         _legend(figure, axes, narrow)
 
     return draw
+
+
+def _by_round(axes: Axes, at: Sequence[float], width: float, narrow: bool) -> None:
+    axes.xaxis.set_major_locator(steps(5 if narrow else 10, whole=True))
+    axes.set_xlim(at[0] - width, at[-1] + width)
 
 
 def outcomes(facts: Facts) -> Any:
@@ -218,8 +224,9 @@ def outcomes(facts: Facts) -> Any:
             axes.barh(names, counts, 0.62, base, color=COLOUR[colour], label=label, lw=0)
             base = [low + more for low, more in zip(base, counts, strict=True)]
         _by_site(axes, len(sites))
+        axes.set_xlim(0, 1.04 * max([*base, 1]))
         axes.set_xlabel("blocks granted")
-        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8, integer=True))
+        axes.xaxis.set_major_locator(steps(4 if narrow else 8, whole=True))
         _legend(figure, axes, narrow)
 
     return draw
@@ -243,7 +250,7 @@ def goodput(facts: Facts) -> Any:
         _by_site(axes, len(sites))
         axes.set_xlabel("merged tokens a second of presence")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
-        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8))
+        axes.xaxis.set_major_locator(steps(4 if narrow else 8))
 
     return draw
 
