@@ -118,7 +118,7 @@ def test_a_parent_that_ends_and_one_that_is_slow_are_told_apart(
     with pytest.raises(SpawnFailed, match="is not up after 0 s"):
         start_preload(tmp_path / "a", tmp_path / "log", 0.0)
     monkeypatch.setattr("sys.executable", str(shutil.which("false")))
-    with pytest.raises(SpawnFailed, match="ended with 1; its output is in .*log"):
+    with pytest.raises(SpawnFailed, match=r"ended with 1; its output is in .*log"):
         start_preload(tmp_path / "a", tmp_path / "log")
 
 
