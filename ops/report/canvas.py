@@ -73,6 +73,12 @@ def steps(most: int, *, whole: bool = False) -> MaxNLocator:
     return MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole)
 
 
+def label(name: str, narrow: bool) -> str:
+    """A site's name beside a picture: a long one gives way in its middle, or no picture is left."""
+    most = 18 if narrow else 40
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
 def _svg(name: str, width_in: float, height_in: float, draw: Draw, narrow: bool) -> str:
     with matplotlib.style.context(["default", _STYLE]):  # whatever the reader's own settings are
         figure = Figure(figsize=(width_in, height_in), layout="constrained")

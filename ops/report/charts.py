@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ops.numbers import compact, size, thinned, time_unit
-from ops.report.canvas import COLOUR, SERIES, steps
+from ops.report.canvas import COLOUR, SERIES, label, steps
 
 MAX_POINTS = 1500  # of a line
 MAX_BARS = 60  # of rounds; more are put together
@@ -60,7 +60,7 @@ def _perplexities(
     """That of training, e to the loss, as a line; held-out ones as points, by their numbers."""
     trained = [(x, math.exp(min(loss, MAX_LOSS))) for x, loss in losses]
     if trained:
-        axes.plot(*zip(*trained, strict=True), color=SERIES[0], lw=1.2, label="training")
+        _line(axes, trained, SERIES[0], label="training", lw=1.2)
     held = [(x, one["perplexity"]) for x, one in evaluated if math.isfinite(one["perplexity"])]
     if held:
         axes.plot(
@@ -89,12 +89,12 @@ def _perplexities(
     axes.legend(loc="upper right")
 
 
-def _line(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> None:
+def _line(axes: Axes, points: Sequence[tuple[float, float]], colour: str, **style: Any) -> None:
     if not points:
         axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center")
         return
     marker = "o" if len(points) <= 40 else None
-    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3.5)
+    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3.5, **style)
 
 
 def shown_sites(facts: Facts) -> list[str]:
@@ -123,7 +123,7 @@ def presence(facts: Facts) -> Any:
             axes.broken_barh(bars, (row[site] - 0.22, 0.44), color=SERIES[0], lw=0)
         for term in facts["terms"][1:]:
             axes.axvline(term["at_s"] / step_s, color=COLOUR["c4"], lw=0.9, ls=":")
-        axes.set_yticks(range(len(sites)), sites)
+        axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
         axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
         axes.set_ylim(len(sites) - 0.4, -0.75)
         axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
@@ -217,13 +217,13 @@ def outcomes(facts: Facts) -> Any:
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         sites = _of_shown(facts)
-        names = [one["site"] for one in sites]
+        rows = range(len(sites))
         base = [0] * len(sites)
-        for number, (label, colour) in enumerate(parts):
+        for number, (name, colour) in enumerate(parts):
             counts = [_outcome(one)[number] for one in sites]
-            axes.barh(names, counts, 0.62, base, color=COLOUR[colour], label=label, lw=0)
+            axes.barh(rows, counts, 0.62, base, color=COLOUR[colour], label=name, lw=0)
             base = [low + more for low, more in zip(base, counts, strict=True)]
-        _by_site(axes, len(sites))
+        _by_site(axes, [label(one["site"], narrow) for one in sites])
         axes.set_xlim(0, 1.04 * max([*base, 1]))
         axes.set_xlabel("blocks granted")
         axes.xaxis.set_major_locator(steps(4 if narrow else 8, whole=True))
@@ -244,10 +244,10 @@ def goodput(facts: Facts) -> Any:
         axes = figure.subplots()
         sites = _of_shown(facts)
         rates = [one["goodput_tokens_per_s"] for one in sites]
-        bars = axes.barh([one["site"] for one in sites], rates, 0.62, color=SERIES[2], lw=0)
+        bars = axes.barh(range(len(sites)), rates, 0.62, color=SERIES[2], lw=0)
         axes.bar_label(bars, [f"{compact(rate)}" for rate in rates], padding=4, fontsize=8)
         axes.set_xlim(0, max([*rates, 1e-9]) * 1.12)
-        _by_site(axes, len(sites))
+        _by_site(axes, [label(one["site"], narrow) for one in sites])
         axes.set_xlabel("merged tokens a second of presence")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
         axes.xaxis.set_major_locator(steps(4 if narrow else 8))
@@ -260,9 +260,10 @@ def _of_shown(facts: Facts) -> list[dict[str, Any]]:
     return [one for one in facts["sites"] if one["site"] in names]
 
 
-def _by_site(axes: Axes, num_sites: int) -> None:
+def _by_site(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
-    axes.set_ylim(num_sites - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
 
 

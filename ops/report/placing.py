@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from ops.numbers import time_unit
-from ops.report.canvas import COLOUR, steps
+from ops.report.canvas import COLOUR, label, steps
 from ops.report.markup import Html, figure, join, table, tag
 from outer.waiting import span
 
@@ -129,10 +129,10 @@ def history(facts: Facts) -> Any:
         for job in found["jobs"]:
             if job["site"] in row:
                 _job(axes, job, row[job["site"]], facts["seconds"], step_s)
-        for name, label in (("c5", "waits in its queue"), ("c3", "runs")):
-            axes.bar([0], [0], color=COLOUR[name], label=label, lw=0)
+        for colour, name in (("c5", "waits in its queue"), ("c3", "runs")):
+            axes.bar([0], [0], color=COLOUR[colour], label=name, lw=0)
         axes.plot([], [], "|", color=COLOUR["ink"], markersize=8, label="start expected")
-        axes.set_yticks(range(len(sites)), sites)
+        axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
         axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
         axes.set_ylim(len(sites) - 0.4, -0.6)
         axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
@@ -208,11 +208,11 @@ def _shares(axes: Axes, found: Facts) -> None:
         ("curve", f"from starts seen ({judged:,})", "c1", "-"),
         ("prior_curve", f"from the prior ({found['from_prior']:,})", "muted", "--"),
     )
-    for name, label, colour, line in lines:
+    for name, says, colour, line in lines:
         if found[name]:
             axes.plot(*zip(*found[name], strict=True), ls=line, marker="o", markersize=3.5,
                       mfc="none" if line == "--" else None, color=COLOUR[colour], lw=1.2,
-                      label=label)  # fmt: skip
+                      label=says)  # fmt: skip
     percent = FuncFormatter(lambda x, _: f"{100 * x:.0f} %")
     axes.set(xlim=(0, 1), ylim=(0, 1.03))
     for axis in (axes.xaxis, axes.yaxis):
