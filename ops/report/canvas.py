@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -77,6 +78,13 @@ def label(name: str, narrow: bool) -> str:
     """A site's name beside a picture: a long one gives way in its middle, or no picture is left."""
     most = 18 if narrow else 40
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
+def legend(figure: Figure, axes: Axes, narrow: bool) -> None:
+    """What the bars of some axes are, above the picture."""
+    if axes.get_legend_handles_labels()[0]:
+        columns = 2 if narrow else 7
+        figure.legend(loc="outside upper left", ncols=columns, handles=axes.containers[:7])
 
 
 def _svg(name: str, width_in: float, height_in: float, draw: Draw, narrow: bool) -> str:

@@ -10,14 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ops.numbers import compact, size, thinned, time_unit
-from ops.report.canvas import COLOUR, SERIES, label, steps
+from ops.numbers import compact, thinned, time_unit
+from ops.report.canvas import COLOUR, SERIES, label, legend, steps
 
 MAX_POINTS = 1500  # of a line
-MAX_BARS = 60  # of rounds; more are put together
 MAX_SITES = 40
 MAX_LOSS = 50.0  # whose exponential is drawn: beyond, a model has diverged
-EXCHANGE = ("encode", "upload", "wait", "merge", "download", "apply", "snapshot")
 ENDS = {"lost": "bad", "unfit": "bad", "replaced": "c2", "trainer": "bad"}  # colours by code
 
 Facts = dict[str, Any]
@@ -156,59 +154,6 @@ def _life(axes: Axes, life: dict[str, Any], row: int, end_s: float, step_s: floa
         )
 
 
-def overhead(facts: Facts) -> Any:
-    """Seconds of the exchange by round and phase; below, the share of time that trainers stood."""
-
-    def draw(figure: Figure, narrow: bool) -> None:
-        above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.3))
-        rounds = [one for one in facts["rounds"] if one["phases"]]
-        groups = _groups(rounds)
-        at = [sum(one["round"] for one in group) / len(group) for group in groups]
-        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
-        base = [0.0] * len(groups)
-        for number, phase in enumerate(EXCHANGE):
-            means = [_mean([one["phases"][phase] for one in group]) for group in groups]
-            above.bar(at, means, width, base, color=SERIES[number], label=phase, lw=0)
-            base = [low + more for low, more in zip(base, means, strict=True)]
-        below.bar(at, [100 * _mean([one["stall"] or 0.0 for one in group]) for group in groups],
-                  width, color=COLOUR["bad"], lw=0)  # fmt: skip
-        above.set_title("mean seconds of a site, by phase")
-        below.set_title("trainers stood still, % of wall time")
-        below.set_xlabel("round")
-        _by_round(below, at, width, narrow)
-        for axes in (above, below):
-            axes.grid(axis="x", visible=False)
-        _legend(figure, above, narrow)
-
-    return draw
-
-
-def stored(facts: Facts) -> Any:
-    """Bytes that each round put into the store."""
-
-    def draw(figure: Figure, narrow: bool) -> None:
-        axes = figure.subplots()
-        groups = _groups([one for one in facts["rounds"] if one["committed_s"] is not None])
-        at = [sum(one["round"] for one in group) / len(group) for group in groups]
-        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
-        deltas = [_mean([one["delta_bytes"] for one in group]) for group in groups]
-        updates = [_mean([one["update_bytes"] for one in group]) for group in groups]
-        axes.bar(at, deltas, width, color=SERIES[0], label="deltas of sites", lw=0)
-        axes.bar(at, updates, width, deltas, color=SERIES[1], label="merged update", lw=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: size(y)))
-        axes.set_xlabel("round")
-        _by_round(axes, at, width, narrow)
-        axes.grid(axis="x", visible=False)
-        _legend(figure, axes, narrow)
-
-    return draw
-
-
-def _by_round(axes: Axes, at: Sequence[float], width: float, narrow: bool) -> None:
-    axes.xaxis.set_major_locator(steps(5 if narrow else 10, whole=True))
-    axes.set_xlim(at[0] - width, at[-1] + width)
-
-
 def outcomes(facts: Facts) -> Any:
     """What became of the blocks that each site was granted."""
     parts = (("merged", "c3"), ("stolen before a start", "c1"), ("taken back", "bad"),
@@ -227,7 +172,7 @@ def outcomes(facts: Facts) -> Any:
         axes.set_xlim(0, 1.04 * max([*base, 1]))
         axes.set_xlabel("blocks granted")
         axes.xaxis.set_major_locator(steps(4 if narrow else 8, whole=True))
-        _legend(figure, axes, narrow)
+        legend(figure, axes, narrow)
 
     return draw
 
@@ -265,19 +210,3 @@ def _by_site(axes: Axes, names: list[str]) -> None:
     axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-
-
-def _legend(figure: Figure, axes: Axes, narrow: bool) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        columns = 2 if narrow else 7
-        figure.legend(loc="outside upper left", ncols=columns, handles=axes.containers[:7])
-
-
-def _groups(rounds: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rounds by bars: one each, or several where there are many."""
-    size_ = max(1, -(-len(rounds) // MAX_BARS))
-    return [rounds[first : first + size_] for first in range(0, len(rounds), size_)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

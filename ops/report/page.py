@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from ops.numbers import compact, share, size
-from ops.report import charts, placing, tables
+from ops.report import charts, exchange, placing, tables
 from ops.report.markup import Html, figure, join, tag, tile
 from outer.waiting import span
 
@@ -136,7 +136,7 @@ def _pictures(facts: Facts) -> list[Html]:
         ]  # fmt: skip
     if any(one["phases"] for one in facts["rounds"]):
         found += [tag("h2", "What the exchange cost"), figure("overhead", (4.0, 4.6),
-                  charts.overhead(facts), "The exchange by round. Phases run beside the training "
+                  exchange.overhead(facts), "The exchange by round. Phases run beside the training "
                   "or hold it up, as the run's overlap says; what trainers stood still for is the "
                   "overhead.")]  # fmt: skip
     if any(one["committed_s"] is not None for one in facts["rounds"]):
@@ -147,7 +147,7 @@ def _pictures(facts: Facts) -> list[Html]:
             f"Stored: deltas {size(stored['deltas'])}, updates {size(stored['updates'])}, "
             f"{stored['num_snapshots']:,} snapshots {size(stored['snapshots'])}.{saved}"
         )
-        found.append(figure("stored", (2.6, 2.9), charts.stored(facts), caption))
+        found.append(figure("stored", (2.6, 2.9), exchange.stored(facts), caption))
     return [*found, *placing.pictures(facts)]
 
 

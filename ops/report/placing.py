@@ -11,11 +11,11 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from ops.numbers import time_unit
 from ops.report.canvas import COLOUR, label, steps
+from ops.report.charts import MAX_SITES
 from ops.report.markup import Html, figure, join, table, tag
 from outer.waiting import span
 
 Facts = dict[str, Any]
-MAX_SITES = 40
 MAX_ROWS = 60  # of jobs and of events; the JSON has all
 WELL = ("completed", "walltime", "running", "pending", "submitted", "intended")
 TICKS = {
