@@ -156,8 +156,9 @@ def _job(axes: Axes, job: dict[str, Any], row: int, end_s: float, step_s: float)
         axes.plot([at], [row - 0.2], "|", color=COLOUR["ink"], markersize=8, mew=1.3)
     if started is not None:
         bar = (started / step_s, max(0.0, last - started) / step_s)
-        edge = {"edgecolor": COLOUR["paper"], "lw": 0.8}  # jobs that follow each other are two
-        axes.broken_barh([bar], (row - 0.06, 0.36), facecolor=COLOUR["c3"], **edge)
+        axes.broken_barh(  # with an edge: jobs that follow each other are two
+            [bar], (row - 0.06, 0.36), facecolor=COLOUR["c3"], edgecolor=COLOUR["paper"], lw=0.8
+        )
     if job["state"] not in WELL:
         where = row - 0.2 if started is None else row + 0.12
         colour = COLOUR["muted" if job["state"] == "cancelled" else "bad"]
