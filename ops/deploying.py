@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops.leafing import leaf
-from ops.output import Option, json_option, print_json, say
+from ops.output import Option, json_option, port_option, print_json, say
 
 if TYPE_CHECKING:
     from broker.deployment import Deployment
@@ -47,41 +47,15 @@ _websocket_option: Option = click.option(
 @click.option(
     "--listen", default="0.0.0.0", show_default=True, help="The address it binds; own: its host."
 )
-@click.option(
-    "--port",
-    default=4222,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="For clients.",
-)
-@click.option(
-    "--websocket-port",
-    default=443,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="For sites that may only speak HTTPS; 0 for none.",
-)
-@click.option(
+@port_option("--port", 4222, "For clients.")
+@port_option("--websocket-port", 443, "For sites that may only speak HTTPS; 0 for none.", least=0)
+@port_option(
     "--monitor-port",
-    default=8222,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="For its health, on its own machine only; a cluster's servers take the next.",
+    8222,
+    "For its health, on its own machine only; a cluster's servers take the next.",
 )
-@click.option(
-    "--cluster-port",
-    default=6222,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="Between the servers of a cluster.",
-)
-@click.option(
-    "--leaf-port",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="For leaf nodes on login nodes, usually 7422; 0 for none.",
-)
+@port_option("--cluster-port", 6222, "Between the servers of a cluster.")
+@port_option("--leaf-port", 0, "For leaf nodes on login nodes, usually 7422; 0 for none.", least=0)
 @click.option(
     "--max-connections",
     default=1024,

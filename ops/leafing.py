@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ops.output import json_option, print_json, say
+from ops.output import json_option, port_option, print_json, say
 
 
 @click.command()
@@ -18,23 +18,9 @@ from ops.output import json_option, print_json, say
     help="The site's credentials, made by `atoll broker add-site --leaf`.",
 )
 @click.option("--host", required=True, help="The name under which compute nodes reach this one.")
-@click.option(
-    "--port", default=4222, show_default=True, type=click.IntRange(1, 65535), help="For jobs."
-)
-@click.option(
-    "--monitor-port",
-    default=8222,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="For its health, on this machine only.",
-)
-@click.option(
-    "--broker-port",
-    default=7422,
-    show_default=True,
-    type=click.IntRange(1, 65535),
-    help="Where the broker takes leaf nodes.",
-)
+@port_option("--port", 4222, "For jobs.")
+@port_option("--monitor-port", 8222, "For its health, on this machine only.")
+@port_option("--broker-port", 7422, "Where the broker takes leaf nodes.")
 @json_option
 def leaf(
     folder: Path,

@@ -66,6 +66,12 @@ def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return reaching
 
 
+def port_option(name: str, default: int, text: str, *, least: int = 1) -> Option:
+    """A port that something listens on or is reached by; `least` 0: it may be left out, by 0."""
+    kind = click.IntRange(least, 65535)
+    return click.option(name, default=default, show_default=True, type=kind, help=text)
+
+
 sites_option: Option = click.option(
     "--sites",
     required=True,

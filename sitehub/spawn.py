@@ -29,6 +29,7 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 _LONGEST_BYTES = 50
 _ANSWER_S = 10.0
+_IMPORTED_S = 600.0  # a machine that is busy, or a disk far away, takes minutes to import torch
 _POLL_S = 0.02
 
 
@@ -165,7 +166,9 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def start_preload(socket_path: Path, log: Path, timeout_s: float = 60.0) -> subprocess.Popen[bytes]:
+def start_preload(
+    socket_path: Path, log: Path, timeout_s: float = _IMPORTED_S
+) -> subprocess.Popen[bytes]:
     """Start the preloaded parent and wait until it serves. It ends when this process does, or when
     the returned process's `stdin` is closed. Raises SpawnFailed. Blocks while it imports."""
     with log.open("ab") as output:
@@ -178,10 +181,12 @@ def start_preload(socket_path: Path, log: Path, timeout_s: float = 60.0) -> subp
         )
     until = time.monotonic() + timeout_s
     while not socket_path.exists():
-        if process.poll() is not None or time.monotonic() >= until:
+        ended = process.poll()
+        if ended is not None or time.monotonic() >= until:
             process.kill()
             process.wait()
-            raise SpawnFailed(f"the preloaded parent did not come up; its output is in {log}")
+            why = f"is not up after {timeout_s:.0f} s" if ended is None else f"ended with {ended}"
+            raise SpawnFailed(f"the preloaded parent {why}; its output is in {log}")
         time.sleep(_POLL_S)
     return process
 

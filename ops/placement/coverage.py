@@ -94,11 +94,12 @@ def coverage(found: Sequence[Judged], *, since_s: float = 0.0) -> list[Coverage]
     return [_covered(counted, level) for level in BOUNDS] if counted else []
 
 
-def _counted(found: Sequence[Judged], since_s: float) -> list[Judged]:
+def _counted(found: Sequence[Judged], since_s: float, *, from_prior: bool = False) -> list[Judged]:
     return [
         one
         for one in found
-        if one.observation.at_s >= since_s and one.forecast.estimate.basis is not Basis.PRIOR
+        if one.observation.at_s >= since_s
+        and (one.forecast.estimate.basis is Basis.PRIOR) == from_prior
     ]
 
 
@@ -209,9 +210,12 @@ def _queue(
     )
 
 
-def curve(found: Sequence[Judged], *, since_s: float = 0.0) -> list[tuple[float, float]]:
-    """(level, share of starts within its bound) at each level that is forecast."""
-    counted = _counted(found, since_s)
+def curve(
+    found: Sequence[Judged], *, since_s: float = 0.0, from_prior: bool = False
+) -> list[tuple[float, float]]:
+    """(level, share of starts within its bound) at each level that is forecast, from starts that
+    were seen or from the prior; [] where there are none."""
+    counted = _counted(found, since_s, from_prior=from_prior)
     if not counted:
         return []
     return [(level, _covered(counted, level).share) for level in LEVELS]

@@ -9,7 +9,8 @@ published traces (by its name), or JSON lines `{"at_s", "wait_s", "said_s"?, "by
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from eventlog.codec import Entry
@@ -37,24 +38,38 @@ def of_file(path: Path) -> list[Judged]:
     return list(coverage.judged(observations, Estimator()))
 
 
-def of_log(judged_entries: Iterable[tuple[Entry, str]]) -> list[Judged]:
-    """Forecasts of the jobs of a run that have started, in the order of their starts, from entries
-    with why they are void ('': they are not). Jobs of one site that were intended within half an
-    hour are a cluster."""
-    knowledge, found = Knowledge(), []
-    for entry, void in judged_entries:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A job of a run that an agent saw start, and the forecast that it was submitted on."""
+
+    site: str
+    job: str
+    judged: Judged
+
+
+class Starts:
+    """The jobs of a run that have started, in the order of their starts: fed with its events.
+
+    Jobs of one site that were intended within half an hour are a cluster."""
+
+    def __init__(self) -> None:
+        self.found: list[Start] = []
+        self._knowledge = Knowledge()
+
+    def see(self, entry: Entry, void: str) -> None:
+        """Take in one event and why it is void ('': it is not)."""
         kind, _, site = entry.record.subject.partition(".")
         event = entry.event
         if kind == AGENT and not void and isinstance(event, JobObserved):
-            waiting = knowledge.queue(site).waiting.get(event.job_name)
+            waiting = self._knowledge.queue(site).waiting.get(event.job_name)
             began_s = event.started_epoch_s
             if waiting is not None and event.phase == "running" and began_s is not None:
                 forecast, since_s = waiting
                 cluster = (site, int(since_s // coverage.CLUSTER_GAP_S))
                 wait_s = max(0.0, began_s - since_s)
-                found.append(Judged(Observation(since_s, Features(), wait_s, cluster), forecast))
-        knowledge.see(entry, void)
-    return found
+                one = Judged(Observation(since_s, Features(), wait_s, cluster), forecast)
+                self.found.append(Start(site, event.job_name, one))
+        self._knowledge.see(entry, void)
 
 
 def _recorded(path: Path) -> Iterator[Observation]:

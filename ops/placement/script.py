@@ -113,7 +113,8 @@ def _directives(site: Site, ask: Ask, logs: Path) -> list[str]:
     log does not know; its successor is our affair."""
     lines = [
         f"--job-name={ask.job_name}",
-        f"--comment=atoll run {ask.run}, site {site.name}; stop it: scancel, or atoll place stop",
+        f"--comment=atoll run {ask.run}, site {site.name}; "
+        "stop it: scancel; agents: atoll place halt",
         f"--partition={site.partition}",
         f"--nodes={ask.shape.nodes}",
         f"--time={as_limit(ask.shape.walltime_s)}",

@@ -15,7 +15,9 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 NAMES = ("ink", "muted", "rule", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "paper")
 COLOUR = {name: f"#0100{number:02x}" for number, name in enumerate(NAMES)}
@@ -65,6 +67,24 @@ def picture(name: str, height_in: float, narrow_in: float, draw: Draw) -> str:
     wide = _svg(f"{name}-w", WIDE_IN, height_in, draw, False)
     narrow = _svg(f"{name}-n", NARROW_IN, narrow_in, draw, True)
     return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
+
+
+def steps(most: int, *, whole: bool = False) -> MaxNLocator:
+    """Ticks at numbers that one counts in: so many steps at most; `whole`: of whole numbers."""
+    return MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole)
+
+
+def label(name: str, narrow: bool) -> str:
+    """A site's name beside a picture: a long one gives way in its middle, or no picture is left."""
+    most = 18 if narrow else 40
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
+def legend(figure: Figure, axes: Axes, narrow: bool) -> None:
+    """What the bars of some axes are, above the picture."""
+    if axes.get_legend_handles_labels()[0]:
+        columns = 2 if narrow else 7
+        figure.legend(loc="outside upper left", ncols=columns, handles=axes.containers[:7])
 
 
 def _svg(name: str, width_in: float, height_in: float, draw: Draw, narrow: bool) -> str:

@@ -8,16 +8,14 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ops.numbers import compact, size, thinned, time_unit
-from ops.report.canvas import COLOUR, SERIES
+from ops.numbers import compact, thinned, time_unit
+from ops.report.canvas import COLOUR, SERIES, label, legend, steps
 
 MAX_POINTS = 1500  # of a line
-MAX_BARS = 60  # of rounds; more are put together
 MAX_SITES = 40
 MAX_LOSS = 50.0  # whose exponential is drawn: beyond, a model has diverged
-EXCHANGE = ("encode", "upload", "wait", "merge", "download", "apply", "snapshot")
 ENDS = {"lost": "bad", "unfit": "bad", "replaced": "c2", "trainer": "bad"}  # colours by code
 
 Facts = dict[str, Any]
@@ -49,7 +47,7 @@ def learning(facts: Facts, by_time: bool) -> Any:
             axes.set_xlim(left=0)
             if not by_time:
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
-            axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 6))
+            axes.xaxis.set_major_locator(steps(4 if narrow else 6))
 
     return draw
 
@@ -60,7 +58,7 @@ def _perplexities(
     """That of training, e to the loss, as a line; held-out ones as points, by their numbers."""
     trained = [(x, math.exp(min(loss, MAX_LOSS))) for x, loss in losses]
     if trained:
-        axes.plot(*zip(*trained, strict=True), color=SERIES[0], lw=1.2, label="training")
+        _line(axes, trained, SERIES[0], label="training", lw=1.2)
     held = [(x, one["perplexity"]) for x, one in evaluated if math.isfinite(one["perplexity"])]
     if held:
         axes.plot(
@@ -89,12 +87,12 @@ def _perplexities(
     axes.legend(loc="upper right")
 
 
-def _line(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> None:
+def _line(axes: Axes, points: Sequence[tuple[float, float]], colour: str, **style: Any) -> None:
     if not points:
         axes.text(0.5, 0.5, "none yet", transform=axes.transAxes, ha="center", va="center")
         return
     marker = "o" if len(points) <= 40 else None
-    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3.5)
+    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=3.5, **style)
 
 
 def shown_sites(facts: Facts) -> list[str]:
@@ -123,10 +121,11 @@ def presence(facts: Facts) -> Any:
             axes.broken_barh(bars, (row[site] - 0.22, 0.44), color=SERIES[0], lw=0)
         for term in facts["terms"][1:]:
             axes.axvline(term["at_s"] / step_s, color=COLOUR["c4"], lw=0.9, ls=":")
-        axes.set_yticks(range(len(sites)), sites)
+        axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
         axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
         axes.set_ylim(len(sites) - 0.4, -0.75)
         axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
+        axes.xaxis.set_major_locator(steps(5 if narrow else 10))
         axes.set_xlabel(f"wall time, {unit}")
         axes.grid(axis="y", visible=False)
 
@@ -141,7 +140,7 @@ def _life(axes: Axes, life: dict[str, Any], row: int, end_s: float, step_s: floa
     axes.plot([came, came], [row - 0.3, row + 0.3], color=SERIES[0], lw=1.2)
     if gone and life["code"] != "finished":
         colour = COLOUR[ENDS.get(life["code"], "muted")]
-        axes.plot([left], [row], "X", color=colour, markersize=6, markeredgecolor=COLOUR["paper"])
+        axes.plot([left], [row], "X", color=colour, markersize=9, markeredgecolor=COLOUR["paper"])
         right = left * step_s > end_s * 0.85
         axes.annotate(
             life["code"],
@@ -155,54 +154,6 @@ def _life(axes: Axes, life: dict[str, Any], row: int, end_s: float, step_s: floa
         )
 
 
-def overhead(facts: Facts) -> Any:
-    """Seconds of the exchange by round and phase; below, the share of time that trainers stood."""
-
-    def draw(figure: Figure, narrow: bool) -> None:
-        above, below = figure.subplots(2, sharex=True, height_ratios=(3, 1.3))
-        rounds = [one for one in facts["rounds"] if one["phases"]]
-        groups = _groups(rounds)
-        at = [sum(one["round"] for one in group) / len(group) for group in groups]
-        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
-        base = [0.0] * len(groups)
-        for number, phase in enumerate(EXCHANGE):
-            means = [_mean([one["phases"][phase] for one in group]) for group in groups]
-            above.bar(at, means, width, base, color=SERIES[number], label=phase, lw=0)
-            base = [low + more for low, more in zip(base, means, strict=True)]
-        below.bar(at, [100 * _mean([one["stall"] or 0.0 for one in group]) for group in groups],
-                  width, color=COLOUR["bad"], lw=0)  # fmt: skip
-        above.set_title("mean seconds of a site, by phase")
-        below.set_title("trainers stood still, % of wall time")
-        below.set_xlabel("round")
-        below.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        for axes in (above, below):
-            axes.grid(axis="x", visible=False)
-        _legend(figure, above, narrow)
-
-    return draw
-
-
-def stored(facts: Facts) -> Any:
-    """Bytes that each round put into the store."""
-
-    def draw(figure: Figure, narrow: bool) -> None:
-        axes = figure.subplots()
-        groups = _groups([one for one in facts["rounds"] if one["committed_s"] is not None])
-        at = [sum(one["round"] for one in group) / len(group) for group in groups]
-        width = 0.8 * (at[1] - at[0] if len(at) > 1 else 1.0)
-        deltas = [_mean([one["delta_bytes"] for one in group]) for group in groups]
-        updates = [_mean([one["update_bytes"] for one in group]) for group in groups]
-        axes.bar(at, deltas, width, color=SERIES[0], label="deltas of sites", lw=0)
-        axes.bar(at, updates, width, deltas, color=SERIES[1], label="merged update", lw=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: size(y)))
-        axes.set_xlabel("round")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.grid(axis="x", visible=False)
-        _legend(figure, axes, narrow)
-
-    return draw
-
-
 def outcomes(facts: Facts) -> Any:
     """What became of the blocks that each site was granted."""
     parts = (("merged", "c3"), ("stolen before a start", "c1"), ("taken back", "bad"),
@@ -211,16 +162,17 @@ def outcomes(facts: Facts) -> Any:
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         sites = _of_shown(facts)
-        names = [one["site"] for one in sites]
+        rows = range(len(sites))
         base = [0] * len(sites)
-        for number, (label, colour) in enumerate(parts):
+        for number, (name, colour) in enumerate(parts):
             counts = [_outcome(one)[number] for one in sites]
-            axes.barh(names, counts, 0.62, base, color=COLOUR[colour], label=label, lw=0)
+            axes.barh(rows, counts, 0.62, base, color=COLOUR[colour], label=name, lw=0)
             base = [low + more for low, more in zip(base, counts, strict=True)]
-        _by_site(axes, len(sites))
+        _by_site(axes, [label(one["site"], narrow) for one in sites])
+        axes.set_xlim(0, 1.04 * max([*base, 1]))
         axes.set_xlabel("blocks granted")
-        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8, integer=True))
-        _legend(figure, axes, narrow)
+        axes.xaxis.set_major_locator(steps(4 if narrow else 8, whole=True))
+        legend(figure, axes, narrow)
 
     return draw
 
@@ -237,13 +189,13 @@ def goodput(facts: Facts) -> Any:
         axes = figure.subplots()
         sites = _of_shown(facts)
         rates = [one["goodput_tokens_per_s"] for one in sites]
-        bars = axes.barh([one["site"] for one in sites], rates, 0.62, color=SERIES[2], lw=0)
+        bars = axes.barh(range(len(sites)), rates, 0.62, color=SERIES[2], lw=0)
         axes.bar_label(bars, [f"{compact(rate)}" for rate in rates], padding=4, fontsize=8)
         axes.set_xlim(0, max([*rates, 1e-9]) * 1.12)
-        _by_site(axes, len(sites))
+        _by_site(axes, [label(one["site"], narrow) for one in sites])
         axes.set_xlabel("merged tokens a second of presence")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
-        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8))
+        axes.xaxis.set_major_locator(steps(4 if narrow else 8))
 
     return draw
 
@@ -253,23 +205,8 @@ def _of_shown(facts: Facts) -> list[dict[str, Any]]:
     return [one for one in facts["sites"] if one["site"] in names]
 
 
-def _by_site(axes: Axes, num_sites: int) -> None:
+def _by_site(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
-    axes.set_ylim(num_sites - 0.4, -0.6)
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-
-
-def _legend(figure: Figure, axes: Axes, narrow: bool) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        columns = 2 if narrow else 7
-        figure.legend(loc="outside upper left", ncols=columns, handles=axes.containers[:7])
-
-
-def _groups(rounds: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rounds by bars: one each, or several where there are many."""
-    size_ = max(1, -(-len(rounds) // MAX_BARS))
-    return [rounds[first : first + size_] for first in range(0, len(rounds), size_)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -6,6 +6,7 @@ object. Times are seconds since the log's first record, sizes bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -15,14 +16,16 @@ from leases.findings import Findings, Share
 from leases.overhead import SECONDS
 from leases.progress import goal, share_done
 from leases.view import View
+from ops.placement.history import Start
 from ops.report.chronicle import Chronicle, Life, Round, Tally
+from ops.report.queues import queues
 
 FORMAT = 1
 MAX_VOID = 200  # void events that are listed one by one; all are counted
 _FP32_BYTES = 4
 
 
-def facts(audit: Audit, found: Chronicle) -> dict[str, Any]:
+def facts(audit: Audit, found: Chronicle, starts: Sequence[Start]) -> dict[str, Any]:
     """Everything a report says (docs/report.md). Raises nothing on a log that an audit has read."""
     findings, view = audit.result(), audit.view
     lives = sorted(found.lives.values(), key=lambda life: life.incarnation)
@@ -46,6 +49,7 @@ def facts(audit: Audit, found: Chronicle) -> dict[str, Any]:
         "refusals": found.refusals,
         "bytes": _bytes(view, found),
         "placement": found.placement,
+        "queues": queues(view.db, starts, found.began_ns),
         "audit": _audit(findings),
     }
     return {**whole, "headline": _headline(whole, view)}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from eventlog.codec import Entry
 from eventlog.log import EventLog
+from leases.audit import Audit
 from ops.auditing import Progress, audited_file, feed_run, opened_audit
+from ops.placement.history import Starts
 from ops.report.chronicle import Chronicle
 from ops.report.facts import facts
 
@@ -14,14 +17,28 @@ from ops.report.facts import facts
 def of_file(path: Path, progress: Progress) -> dict[str, Any]:
     """Of an exported log; of a damaged one, what stands before the damage. Raises AtollError where
     it is no log of ours."""
-    chronicle = Chronicle()
-    with audited_file(path, None, progress, chronicle.see) as audit:
-        return facts(audit, chronicle)
+    reader = _Reader()
+    with audited_file(path, None, progress, reader.see) as audit:
+        return reader.facts(audit)
 
 
 async def of_run(run: str, log: EventLog, progress: Progress) -> dict[str, Any]:
     """Of a run's log as it stands now. Raises LogUnavailable."""
-    chronicle = Chronicle()
-    with opened_audit(run, None, chronicle.see) as audit:
+    reader = _Reader()
+    with opened_audit(run, None, reader.see) as audit:
         await feed_run(audit, log, progress)
-        return facts(audit, chronicle)
+        return reader.facts(audit)
+
+
+class _Reader:
+    """What is kept of a log beside what the audit keeps."""
+
+    def __init__(self) -> None:
+        self._chronicle, self._starts = Chronicle(), Starts()
+
+    def see(self, entry: Entry, void: str) -> None:
+        self._chronicle.see(entry, void)
+        self._starts.see(entry, void)
+
+    def facts(self, audit: Audit) -> dict[str, Any]:
+        return facts(audit, self._chronicle, self._starts.found)

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from ops.numbers import compact, share, size
-from ops.report import charts, tables
+from ops.report import charts, exchange, placing, tables
 from ops.report.markup import Html, figure, join, tag, tile
 from outer.waiting import span
 
@@ -120,14 +120,7 @@ def _pictures(facts: Facts) -> list[Html]:
     hidden = f" {many:,} more sites are in the tables only." if many > 0 else ""
     num_sites = min(len(facts["sites"]), charts.MAX_SITES)
     tall = (1.0 + 0.42 * num_sites, 1.4 + 0.36 * num_sites)
-    learning = [
-        figure(
-            "tokens", (2.9, 5.0), charts.learning(facts, False), "Loss and perplexity over tokens."
-        ),
-        figure(
-            "time", (2.9, 5.0), charts.learning(facts, True), "Loss and perplexity over wall time."
-        ),
-    ]
+    learning = _learning(facts)
     found = [tag("h2", "What it learned"), *learning]
     if facts["sites"]:
         found += [tag("h2", "Who was there"), figure("presence", tall, charts.presence(facts), (
@@ -143,7 +136,7 @@ def _pictures(facts: Facts) -> list[Html]:
         ]  # fmt: skip
     if any(one["phases"] for one in facts["rounds"]):
         found += [tag("h2", "What the exchange cost"), figure("overhead", (4.0, 4.6),
-                  charts.overhead(facts), "The exchange by round. Phases run beside the training "
+                  exchange.overhead(facts), "The exchange by round. Phases run beside the training "
                   "or hold it up, as the run's overlap says; what trainers stood still for is the "
                   "overhead.")]  # fmt: skip
     if any(one["committed_s"] is not None for one in facts["rounds"]):
@@ -154,8 +147,19 @@ def _pictures(facts: Facts) -> list[Html]:
             f"Stored: deltas {size(stored['deltas'])}, updates {size(stored['updates'])}, "
             f"{stored['num_snapshots']:,} snapshots {size(stored['snapshots'])}.{saved}"
         )
-        found.append(figure("stored", (2.6, 2.9), charts.stored(facts), caption))
-    return found
+        found.append(figure("stored", (2.6, 2.9), exchange.stored(facts), caption))
+    return [*found, *placing.pictures(facts)]
+
+
+def _learning(facts: Facts) -> list[Html]:
+    if not facts["versions"] and not facts["evaluations"]:
+        return [tag("p", "No version has been made, so there are none yet.")]
+    heights = (2.9, 5.0)
+    over_tokens, over_time = (charts.learning(facts, by_time) for by_time in (False, True))
+    return [
+        figure("tokens", heights, over_tokens, "Loss and perplexity over tokens."),
+        figure("time", heights, over_time, "Loss and perplexity over wall time."),
+    ]
 
 
 def _footer(facts: Facts) -> Html:

@@ -7,6 +7,7 @@ from typing import Any
 
 from leases.overhead import SECONDS
 from ops.numbers import compact, share, size
+from ops.report import placing
 from ops.report.markup import Html, join, table, tag
 from outer.waiting import span
 
@@ -36,7 +37,7 @@ def sections(facts: Facts) -> list[Html]:
         *_departures(facts),
         *_refusals(facts),
         *_overheads(facts["audit"]["overheads"]),
-        *_placement(facts["placement"]),
+        *placing.sections(facts),
         *_rounds(facts["rounds"]),
         *_about(facts),
     ]
@@ -148,30 +149,6 @@ def _overheads(overheads: list[dict[str, Any]]) -> Iterable[Html]:
     ]
     yield table(columns, rows, ("site",))
     yield tag("p", "Mean seconds a round, by the clocks of those who measured them.", class_="note")
-
-
-def _placement(events: list[dict[str, Any]]) -> Iterable[Html]:
-    """What agents and planner wrote, where they wrote anything."""
-    if not events:
-        return
-    yield tag("h2", "Placement")
-    columns = ("after", "from", "what", "says")
-    shown = [one for one in events if one["type"] != "placement.probed"][-MAX_ROWS:]
-    rows = [[span(one["at_s"]), one["from"], one["type"], _said(one)] for one in shown]
-    yield table(columns, rows, columns[1:])
-    probes = sum(one["type"] == "placement.probed" for one in events)
-    yield tag("p", f"{probes:,} probes of queues are in the JSON.", class_="note")
-
-
-def _said(event: dict[str, Any]) -> str:
-    shown = (
-        "job_name",
-        "job_id",
-        "outcome",
-        "message",
-        "reason",
-    )
-    return "; ".join(str(event[name]) for name in shown if event.get(name))
 
 
 def _rounds(rounds: list[dict[str, Any]]) -> Iterable[Html]:

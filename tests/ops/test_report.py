@@ -20,7 +20,7 @@ from eventlog.events import JobIntended, JobShape, RunPaused
 from eventlog.writer import Stamp
 from ops.cli import run
 from ops.numbers import compact, size, thinned, time_unit
-from ops.report import made, tables
+from ops.report import canvas, made, tables
 from ops.report.page import embedded
 from ops.spells import MAX_SPELLS, Spells
 from tests.ops.recordings import demo_log, demo_records
@@ -221,3 +221,11 @@ def test_a_long_line_keeps_its_last_point_and_its_order() -> None:
     assert [time_unit(seconds)[1] for seconds in (10, 600, 1e5, 1e6)] == [
         "seconds", "minutes", "hours", "days",
     ]  # fmt: skip
+
+
+def test_a_long_name_gives_way_in_its_middle() -> None:
+    long = "centre-with-a-long-name-partition-gpu-07"
+    assert canvas.label(long, narrow=False) == long and len(long) == 40
+    short = canvas.label(long, narrow=True)
+    assert len(short) == 18 and short.startswith("centre-wi") and short.endswith("-gpu-07")
+    assert len(canvas.label(long * 2, narrow=False)) == 40

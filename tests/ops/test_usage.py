@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import click
 import pytest
 
 from ops import exits
 from ops.cli import root, run
 from tests.ops.test_cli import everything
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +49,25 @@ def test_no_listed_help_is_cut_off_on_a_terminal_of_80_columns() -> None:
             )
             listed = command.get_help(context)
             assert "..." not in listed.partition("Commands:")[2], name
+
+
+def test_no_text_names_a_command_that_does_not_exist() -> None:
+    """Of each group: what stands behind it in a text that is said, or in a docstring."""
+    names = {name for name, _ in everything()}
+    groups = {name for name, command in everything() if isinstance(command, click.Group)}
+    formats = {"atoll log at", "atoll site checkpoint"}  # a word before it, and a file's first line
+    rooms = ("broker", "eventlog", "leases", "ops", "outer", "sitehub")
+    named = {
+        found[0]
+        for room in rooms
+        for file in (ROOT / room).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for found in re.finditer(r"\batoll (?:[a-z]+) [a-z][a-z-]*", " ".join(node.value.split()))
+    }
+    told = {one for one in named if one.rpartition(" ")[0] in groups}
+    assert len(told) > 20
+    assert told - names - formats == set()
 
 
 def test_a_command_line_that_lacks_something_is_one_line(capsys) -> None:

@@ -112,6 +112,16 @@ def test_absent_parent_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Mo
         spawn_trainer([], tmp_path / "log")
 
 
+def test_a_parent_that_ends_and_one_that_is_slow_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SpawnFailed, match="is not up after 0 s"):
+        start_preload(tmp_path / "a", tmp_path / "log", 0.0)
+    monkeypatch.setattr("sys.executable", str(shutil.which("false")))
+    with pytest.raises(SpawnFailed, match=r"ended with 1; its output is in .*log"):
+        start_preload(tmp_path / "a", tmp_path / "log")
+
+
 def test_parent_ends_when_told_or_when_its_starter_is_gone(tmp_path: Path) -> None:
     told = start_preload(tmp_path / "a", tmp_path / "log")
     assert ask(str(tmp_path / "a"), {"exit": True}) == {}

@@ -65,7 +65,7 @@ def parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, For
     of that of the trainers, and that of the commands."""
     folder = tmp_path_factory.mktemp("preload")
     with ThreadPoolExecutor(1) as beside:
-        starting = beside.submit(start_preload, folder / "p.sock", folder / "log", 600.0)
+        starting = beside.submit(start_preload, folder / "p.sock", folder / "log")
         with ForkServer(tmp_path_factory.mktemp("forks")) as server:
             process = starting.result()
             os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # trainers take what others leave

@@ -11,6 +11,7 @@ import click
 from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
 
 if TYPE_CHECKING:
+    from eventlog.projector import Folded
     from ops.placement.coverage import Judged
 
 
@@ -85,16 +86,20 @@ async def _of_log(place: Path | str, broker: Reach) -> list[Judged]:
     from eventlog.projector import Projection
     from leases.table import LeaseTable
     from ops.connect import opened
-    from ops.placement.history import of_log
+    from ops.placement.history import Starts
+
+    starts = Starts()
+
+    def learn(folded: Folded) -> None:
+        for entry, why in folded:
+            starts.see(entry, "; ".join(filter(None, why)))
 
     if isinstance(place, Path):
         with Projection(":memory:", [LeaseTable()], read_header(place)) as projection:
-            judged = projection.apply(list(read_export(place)))
-            return of_log((entry, "; ".join(filter(None, why))) for entry, why in judged)
-    async with opened(place, broker) as (log, _, _):
-        with Projection(":memory:", [LeaseTable()], place) as projection:
-            entries = []
-            async for records in to_end(log):
-                for entry, why in projection.apply(records):
-                    entries.append((entry, "; ".join(filter(None, why))))
-            return of_log(entries)
+            learn(projection.apply(list(read_export(place))))
+    else:
+        async with opened(place, broker) as (log, _, _):
+            with Projection(":memory:", [LeaseTable()], place) as projection:
+                async for records in to_end(log):
+                    learn(projection.apply(records))
+    return [start.judged for start in starts.found]

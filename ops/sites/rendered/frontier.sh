@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=atoll-run-frontier
-#SBATCH --comment="atoll run run, site frontier; stop it: scancel, or atoll place stop"
+#SBATCH --comment="atoll run run, site frontier; stop it: scancel; agents: atoll place halt"
 #SBATCH --partition=batch
 #SBATCH --nodes=1
 #SBATCH --time=02:00:00

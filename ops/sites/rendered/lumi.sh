@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=atoll-run-lumi
-#SBATCH --comment="atoll run run, site lumi; stop it: scancel, or atoll place stop"
+#SBATCH --comment="atoll run run, site lumi; stop it: scancel; agents: atoll place halt"
 #SBATCH --partition=standard-g
 #SBATCH --nodes=1
 #SBATCH --time=24:00:00

@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=atoll-run-snellius
-#SBATCH --comment="atoll run run, site snellius; stop it: scancel, or atoll place stop"
+#SBATCH --comment="atoll run run, site snellius; stop it: scancel; agents: atoll place halt"
 #SBATCH --partition=gpu_h100
 #SBATCH --nodes=1
 #SBATCH --time=24:00:00
