@@ -36,8 +36,11 @@ class World:
     url: str
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    async def atoll(self, place: str, *arguments: str, within_s: float = 300.0, **env: str) -> str:
-        """What `atoll ARGUMENTS` prints in a place; it must end well. Paths are below `folder`."""
+    async def atoll(
+        self, place: str, *arguments: str, within_s: float = 300.0, code: int = 0, **env: str
+    ) -> str:
+        """What `atoll ARGUMENTS` prints in a place; it must end with `code`. Paths are below
+        `folder`."""
         done = await asyncio.to_thread(  # the taps have to go on
             subprocess.run,
             self._command(place, [sys.executable, "-m", "ops", *arguments]),
@@ -48,8 +51,9 @@ class World:
             timeout=within_s,
             check=False,
         )
-        assert done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        said = f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, said
+        return done.stdout if code == 0 else done.stderr
 
     def start(
         self, place: str, command: Sequence[str], log: Path, *, typed: bool = False

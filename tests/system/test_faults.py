@@ -88,7 +88,7 @@ async def test_every_process_killed_and_stopped_at_every_point_with_three_server
                     arenas.append(arena)
                     for fault in (one for who in some for one in _faults(who)):
                         await leading.whole()
-                        await arena.suffer(fault)
+                        print((await arena.suffer(fault)).line())
                     await leading.whole()
                     await _ends_well(arena)
     what = "three servers with TLS and keys, whose leader is hurt"

@@ -1,6 +1,6 @@
-"""What docs/start.md tells a newcomer to type, typed: each terminal's blocks as they stand there.
+"""What docs/start.md and docs/deploy.md tell a newcomer to type, typed: blocks as they stand there.
 
-Broker and sites are networks of their own here, so the broker's name stands in place of
+Broker and sites are in networks of their own here, so the broker's name stands in place of
 `localhost`, as the page says. Only the installation is left out: `atoll` is this checkout's.
 """
 
@@ -39,13 +39,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-def page() -> dict[str, str]:
-    """The blocks by the heading above them, several of one joined by their order: `Two sites`,
+def page(name: str) -> dict[str, str]:
+    """A page's blocks by the heading above them, further ones with their number: `Two sites`,
     `Two sites 2`."""
     found: dict[str, str] = {}
-    text = (CHECKOUT / "docs" / "start.md").read_text()
+    text = (CHECKOUT / "docs" / name).read_text()
     for heading, body in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE):
-        blocks = re.findall(r"^```sh\n(.*?)^```", body, re.DOTALL | re.MULTILINE)
+        blocks = re.findall(r"^```(?:sh)?\n(.*?)^```", body, re.DOTALL | re.MULTILINE)
         for number, block in enumerate(blocks, 1):
             found[heading if number == 1 else f"{heading} {number}"] = block
     return found
@@ -106,14 +106,14 @@ class Terminal:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 async def test_the_way_from_nothing_to_a_verified_model_as_the_page_has_it(world: World) -> None:
-    typed = page()
+    typed = page("start.md")
     broker = Terminal.at(world, BROKER, "broker")
     broker.type(typed["The broker"].replace("localhost", HOST))
     await broker.until(f"tls://{HOST}:4222")
 
     operator = Terminal.at(world, BROKER, "operator")
     found = await operator.run(typed["The run"])
-    assert "good" in found, "the doctor speaks"
+    assert re.search(r"^ok +reach ", found, re.MULTILINE), found
     coordinator = Terminal.at(world, BROKER, "coordinator")
     coordinator.type(typed["The run 2"])
     sites = {name: Terminal.at(world, name, name) for name in SITES}
@@ -139,3 +139,31 @@ async def test_the_way_from_nothing_to_a_verified_model_as_the_page_has_it(world
     assert "departed alpha (replaced)" in watched or "departed alpha (lost)" in watched
     for file in ("mine.atoll", "mine.html", "model/model.safetensors", "model/tokenizer.json"):
         assert (world.folder / file).stat().st_size > 1000, file
+
+
+async def test_a_broker_for_the_internet_as_its_page_sets_it_up(
+    world: World, data: Path, config: Path
+) -> None:
+    folder = world.folder
+    typed = {
+        heading: block.replace("/var/lib/atoll", str(folder / "var"))
+        for heading, block in page("deploy.md").items()
+    }
+    (folder / "tokens").symlink_to(data)
+    (folder / "config.toml").write_text(config.read_text())
+    setting, _, serving = typed["Set it up"].partition("\n")
+    for name in ("broker", "operator"):
+        made = Terminal.at(world, BROKER, name)
+        await made.run(f"export PATH=$PWD/.venv/bin:$PATH\n{setting}\n")
+        if name == "broker":
+            made.type(serving)
+            await made.until(f"tls://{HOST}:4222")
+    alpha = (await made.run(typed["Let a site in"])).splitlines()[0]
+    mine = folder / "alpha.creds"  # what scp brings to the site
+    mine.write_bytes(Path(alpha).read_bytes())
+    mine.chmod(0o600)
+    await made.run(typed["A signed run"])
+    look = ("watch", "set-by-the-test", "--once", "--creds", str(mine))
+    assert "set-by-the-test" in await world.atoll("alpha", *look)
+    await made.run(typed["Let a site in 2"])
+    assert "refuses these credentials" in await world.atoll("alpha", *look, code=6)
