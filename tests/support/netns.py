@@ -19,7 +19,7 @@ import pytest
 
 _numbers = itertools.count(1)
 _TOOLS = ("ip", "tc")
-_ETC = Path("/etc/netns")
+_ETC, _PLACES = Path("/etc/netns"), Path("/run/netns")
 PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 
 
@@ -63,6 +63,7 @@ class Network:
 def network() -> Iterator[Network]:
     """A namespace for as long as the `with` block; what still runs in it then has no network."""
     require()
+    _sweep()
     number = next(_numbers)
     tag = f"{os.getpid()}-{number}"
     inner, outer = f"ai{tag}"[:15], f"ao{tag}"[:15]
@@ -82,9 +83,21 @@ def network() -> Iterator[Network]:
             _run(*within, "ip", "link", "set", device, "up")
         yield here
     finally:
-        shutil.rmtree(_ETC / here.name, ignore_errors=True)
-        for command in (("ip", "link", "del", outer), ("ip", "netns", "del", here.name)):
-            _try(*command)
+        _remove(here.name, outer)
+
+
+def _sweep() -> None:
+    """What tests left that were killed. The number in a name is the process that made it."""
+    for place in _PLACES.glob("atoll-*-*"):
+        _, pid, number = place.name.split("-")
+        if not Path("/proc", pid).exists():
+            _remove(place.name, f"ao{pid}-{number}"[:15])
+
+
+def _remove(name: str, outer: str) -> None:
+    shutil.rmtree(_ETC / name, ignore_errors=True)
+    for command in (("ip", "link", "del", outer), ("ip", "netns", "del", name)):
+        _try(*command)
 
 
 def inside(name: str) -> list[str]:

@@ -30,6 +30,7 @@ ALPHA, CUT, LATE = "alpha", "beta", "gamma"
 SITES = (ALPHA, CUT, LATE)
 ROUND_TRIP_S = 0.1
 KBIT_PER_S = 20_000
+LEASE_S = 10  # the demo's 4 s are for one machine: here each process starts and loads by itself
 RUN = "demo"
 ATOLL = (sys.executable, "-m", "ops")
 PATIENCE_S = 300.0
@@ -66,6 +67,7 @@ async def created(world: World, parents: tuple[str, ForkServer], tokens: int) ->
     demo = CHECKOUT / "ops" / "configs" / "demo.toml"
     operator = credentials(world, "operator")
     create = ["run", "create", str(demo), "--data", "tokens", "--keys", "keys"]
+    create += ["--set", f"lease_s={LEASE_S}"]
     create += ["--set", f"target.tokens={tokens}"] if tokens else []
     await world.atoll(BROKER, *create, ATOLL_CREDS=str(operator))
     folder = world.folder
@@ -135,9 +137,8 @@ async def _cut_off(fleet: Fleet, world: World) -> float:
     )
     log, at, cut = fleet.history, fleet.history.last, time.monotonic()
     world.places[CUT].cut()
-    await fleet.until(lambda _: log.of(SiteDeparted, after=at), "its departure", PATIENCE_S)
-    gone, departed = log.of(SiteDeparted, after=at)[0]
-    assert (departed.site, departed.code) == (CUT, "lost")
+    await fleet.until(lambda _: _departures(fleet, at), "its departure", PATIENCE_S)
+    gone = _departures(fleet, at)[0][0]
     shown = json.loads(
         await world.atoll(
             BROKER, "watch", RUN, "--once", "--json",
@@ -159,19 +160,24 @@ async def _cut_off(fleet: Fleet, world: World) -> float:
     return away_s
 
 
+def _departures(fleet: Fleet, after: int) -> list[tuple[int, SiteDeparted]]:
+    """Of the site that is cut off."""
+    found = fleet.history.of(SiteDeparted, after=after)
+    return [(at, one) for at, one in found if (one.site, one.code) == (CUT, "lost")]
+
+
 async def _judged(fleet: Fleet, world: World) -> None:
     """Audit, report, replay and the live view, all of them after the fact by the log alone."""
     found = await fleet.audit("--deep")
     assert found["deep"]["ok"] and found["signatures"] > 0
-    lost = [(one.site, one.code) for _, one in fleet.history.of(SiteDeparted)]
-    assert lost[0] == (CUT, "lost")
     await world.atoll(
         BROKER, "log", "export", RUN, "-o", "demo.atoll",
         ATOLL_CREDS=str(credentials(world, "operator")),
     )  # fmt: skip
     await world.atoll(ALPHA, "report", "demo.atoll", "-o", "demo.html")
-    first, second = _lives(world.folder / "demo.html", CUT)
-    assert first["code"] == "lost" and first["left_s"] < second["came_s"]
+    lives = _lives(world.folder / "demo.html", CUT)
+    left_s = next(life["left_s"] for life in lives if life["code"] == "lost")
+    assert lives[0]["came_s"] < left_s < lives[-1]["came_s"]
     replayed = await world.atoll(ALPHA, "watch", "demo.atoll", "--replay", "--speed", "1000")
     for told in (replayed, fleet.log_of("watch").read_text()):
         departed, back = told.index(f"departed {CUT} (lost)"), told.rindex(f"admitted {CUT}")
@@ -194,7 +200,7 @@ def _write(fleet: Fleet, seconds: float, far_s: float, away_s: float) -> None:
         "networks": f"a broker and three sites, {KBIT_PER_S} kbit/s each way, TLS and keys",
         "round trip": f"{far_s * 1e3:.0f} ms, as `atoll doctor` measures at a site",
         "seconds": round(seconds),
-        "cut off": f"{CUT} for {away_s:.1f} s; a lease is 4 s",
+        "cut off": f"{CUT} for {away_s:.1f} s; a lease is {LEASE_S} s",
         "departures": ", ".join(departures),
         "versions": log.view.run().version,
         "tokens merged": log.view.run().merged_tokens,
