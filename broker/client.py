@@ -8,6 +8,7 @@ straight to the socket while that takes it; where it does not, the client's own 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Callable, Mapping
@@ -130,6 +131,12 @@ class DirectClient(Client):
         known = {} if delivered else (await self._process_headers(headers)) or {}
         named = {str(getattr(key, "value", key)): str(value) for key, value in known.items()}
         ear.hear(Message(_text(subject), _text(reply), named, bytes(data)))
+
+    async def _process_pong(self) -> None:
+        """The answer to a ping that nobody waits for any more would end the client's reading."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def _process_headers(self, headers: Any) -> Any:
         try:

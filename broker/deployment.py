@@ -96,11 +96,8 @@ class Deployment:
     ) -> Path:
         """Let somebody in, `leaf`: by a leaf node too; the credentials file made for them. Raises
         DeploymentInvalid."""
-        if leaf and not self.shape.leaf_port:
-            raise DeploymentInvalid(
-                "this broker takes no leaf nodes: `atoll broker config` again with --leaf-port "
-                "7422, and restart it"
-            )
+        if lacking := self.shape.lacking(websocket=websocket, leaf=leaf):
+            raise DeploymentInvalid(lacking)
         with self._locked():
             if any((user.role, user.name) == (role, name) for user in self.users):
                 raise DeploymentInvalid(
@@ -111,6 +108,7 @@ class Deployment:
 
     def revoke(self, role: str, name: str) -> User:
         """Let somebody in no longer; whom. Raises DeploymentInvalid."""
+        self._read(USERS_LIST)  # without a configuration there is nothing to lock
         with self._locked():
             users = self.users
             for user in users:
@@ -196,7 +194,8 @@ class Deployment:
             return json.loads(self._file(name).read_text())
         except (OSError, ValueError) as error:
             raise DeploymentInvalid(
-                f"{self.root} holds no broker's configuration; `atoll broker config` writes one"
+                f"{self.root} holds no broker's configuration: `atoll broker config` writes one; "
+                "where it stands elsewhere, name that folder by --dir"
             ) from error
 
     def _write(self, name: str, content: object) -> None:

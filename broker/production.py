@@ -60,6 +60,17 @@ class Shape:
         """A server's own port for its health: several may stand on one machine."""
         return self.monitor_port + list(self.hosts).index(name)
 
+    def lacking(self, *, websocket: bool, leaf: bool) -> str:
+        """Why nobody can come by what was asked for; '' where one can."""
+        for asked, port, what, option in (
+            (websocket, self.websocket_port, "websockets", "--websocket-port 443"),
+            (leaf, self.leaf_port, "leaf nodes", "--leaf-port 7422"),
+        ):
+            if asked and not port:
+                again = f"`atoll broker config` again with {option}, and restart it"
+                return f"this broker takes no {what}: {again}"
+        return ""
+
     def urls(self, *, websocket: bool = False) -> str:
         """Where clients connect."""
         scheme, port = ("wss", self.websocket_port) if websocket else ("tls", self.port)

@@ -48,8 +48,9 @@ def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
         envvar="ATOLL_BROKER",
         metavar="URL",
         callback=_broker_url,
-        help="Where the broker is, nats://HOST:PORT; by default $ATOLL_BROKER, else what the "
-        "credentials say, else the one running here, else port 4222 here.",
+        help="Where the broker is: tls://HOST:PORT, wss:// (through HTTPS), or nats:// and ws:// "
+        "where it has no TLS; by default $ATOLL_BROKER, else what the credentials say, else the "
+        "one running here, else port 4222 here.",
     )
     @click.option(
         "--creds",

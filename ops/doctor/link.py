@@ -6,12 +6,14 @@ import asyncio
 import socket
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from broker.client import proxy_for
 from broker.connection import Connection
 from broker.errors import BrokerUnfit, BrokerUnreachable, BrokerUrlInvalid, LinkDown
 from broker.probe import Probe, probe
@@ -31,6 +33,8 @@ from outer.waiting import span
 MAX_OFFSET_S = 2.0
 LONG_TRIP_S = 0.5
 CERTIFICATE_S = 30 * 86400.0
+_ANSWER_S = 10.0
+_MAX_LINE_BYTES = 1 << 20  # a server's first line names its fellows
 CODEC_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "4-bit": 0.5, "top-k": 4 / 140}  # a parameter
 
 
@@ -89,7 +93,9 @@ def tls(url: str, trust: ssl.SSLContext | None = None) -> Iterator[Finding]:
         try:
             ends_s = _certificate(host, port, parts.scheme == "tls", trust)
         except (OSError, ValueError) as error:
-            todo = "give the CA to this machine's trust store, or see to the server's certificate"
+            todo = "see whether the broker runs, and whether the way to it is open: proxy, tunnel"
+            if isinstance(error, ssl.SSLCertVerificationError | ValueError):
+                todo = "give the CA to this machine's trust store, or see to the certificate"
             yield Finding("tls", "bad", f"TLS with {host}:{port} fails: {error}", why, todo)
             continue
         left_s = ends_s - time.time()
@@ -99,14 +105,46 @@ def tls(url: str, trust: ssl.SSLContext | None = None) -> Iterator[Finding]:
 
 
 def _certificate(host: str, port: int, in_clear_first: bool, trust: ssl.SSLContext | None) -> float:
-    with socket.create_connection((host, port), timeout=10) as sock:
+    """Raises OSError, ValueError."""
+    with _way(host, port, proxied=not in_clear_first) as sock:
         if in_clear_first:
-            while not sock.recv(1).startswith(b"\n"):  # INFO {...}\r\n
-                pass
+            _line(sock)  # INFO {...}
         context = trust or ssl.create_default_context()
         with context.wrap_socket(sock, server_hostname=host) as secured:
             found = secured.getpeercert() or {}
             return ssl.cert_time_to_seconds(str(found["notAfter"]))
+
+
+def _way(host: str, port: int, *, proxied: bool) -> socket.socket:
+    """A connection, by the way that the client takes: its websockets follow HTTPS_PROXY. Raises
+    OSError."""
+    proxy = urlsplit(proxy_for("wss", host) or "") if proxied else urlsplit("")
+    if not proxy.hostname:
+        return socket.create_connection((host, port), timeout=_ANSWER_S)
+    sock = socket.create_connection((proxy.hostname, proxy.port or 80), timeout=_ANSWER_S)
+    who = ""
+    if proxy.username:
+        secret = b64encode(unquote(f"{proxy.username}:{proxy.password or ''}").encode()).decode()
+        who = f"Proxy-Authorization: Basic {secret}\r\n"
+    head = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{who}\r\n"
+    sock.sendall(head.encode())
+    if b" 200" not in (said := _line(sock)):
+        sock.close()
+        raise OSError(f"the proxy {proxy.hostname} says {said.decode(errors='replace').strip()}")
+    while _line(sock).strip():
+        pass
+    return sock
+
+
+def _line(sock: socket.socket) -> bytes:
+    """What comes up to the end of a line, and no byte more. Raises OSError."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = sock.recv(1)
+        if not byte or len(line) > _MAX_LINE_BYTES:
+            raise ConnectionError("it hung up, or spoke what is not asked for")
+        line += byte
+    return line
 
 
 def _reach(url: str, found: Probe) -> Finding:

@@ -74,6 +74,10 @@ def test_a_name_is_let_in_once_and_revoked_once(tmp_path: Path) -> None:
         deployment.issue("site", "alpha")
     with pytest.raises(DeploymentInvalid, match="no name"):
         deployment.issue("site", "Alpha")
+    deployment.configure(Shape(HOSTS, websocket_port=0))
+    for way, option in (("websocket", "--websocket-port"), ("leaf", "--leaf-port")):
+        with pytest.raises(DeploymentInvalid, match=option):
+            deployment.issue("site", "beta", **{way: True})
     deployment.revoke("site", "alpha")
     assert not path.exists()
     with pytest.raises(DeploymentInvalid, match="no credentials"):
@@ -130,7 +134,10 @@ def test_the_commands_say_what_they_did(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["broker", "revoke-site", "alpha", *where]) == 0
     assert run(["broker", "config", str(tmp_path / "x")]) == 2
     assert run(["broker", "config", str(tmp_path / "x"), "--cluster", "a=1,b=2"]) == 2
-    assert run(["broker", "add-site", "alpha", "--dir", str(tmp_path / "none")]) == 3
+    capsys.readouterr()
+    for words in (["add-site", "alpha"], ["revoke-site", "alpha"], ["issue", "auditor", "ann"]):
+        assert run(["broker", *words, "--dir", str(tmp_path / "none")]) == 3
+        assert "holds no broker's configuration" in capsys.readouterr().err, words
     assert run(["broker", "serve", "--dir", str(tmp_path / "broker"), "--port", "1"]) == 2
 
 

@@ -28,6 +28,8 @@ from ops.filesystems import Filesystem, filesystem
 from ops.home import Home, HomeUnfit
 from tests.ops.watching import append, at_work, records
 from tests.support.secured import secured
+from tests.support.tap import tapped
+from tests.support.tunnel import tunnel
 
 ROOT = Path(__file__).parents[2]
 MOUNTS = """\
@@ -187,6 +189,17 @@ async def test_the_rate_up_is_that_of_the_link(tmp_path: Path) -> None:
     assert measured.clock_offset_s is None and measured.round_trip_s > 0
 
 
+async def test_a_broker_with_tls_far_away_is_measured(tmp_path: Path) -> None:
+    with secured(tmp_path) as broker:
+        known = broker.credentials("auditor")
+        async with (
+            tapped(known.urls, 0.1) as far,
+            await connect(far.url, name="tests", identity=known) as connection,
+        ):
+            measured = await probe(connection, None)
+    assert measured.round_trip_s >= 0.2 and measured.up_bytes_per_s > 0
+
+
 class Secured:
     """A server that greets as NATS does and then speaks TLS, with a certificate of its own."""
 
@@ -233,6 +246,30 @@ def test_a_certificate_is_trusted_or_not_and_its_end_is_told(tmp_path, monkeypat
         assert list(link.tls("nats://localhost:1")) == []
     finally:
         server.sock.close()
+
+
+async def test_a_certificate_is_looked_at_by_the_way_that_websockets_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with secured(tmp_path, websocket=True) as broker:
+        known = broker.add("site", "alpha", websocket=True)
+        async with tunnel() as proxy:
+            monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+            for name in ("NO_PROXY", "no_proxy"):
+                monkeypatch.setenv(name, "")
+            (found,) = await asyncio.to_thread(lambda: list(link.tls(known.urls, known.tls())))
+    assert found.level == "good"
+    assert proxy.asked == [known.urls.removeprefix("wss://")]
+
+
+def test_who_hangs_up_at_once_as_a_tunnel_without_its_far_end_does_is_said_to_be_away() -> None:
+    with socket.create_server(("localhost", 0)) as sock:
+        hanging_up = threading.Thread(target=lambda: sock.accept()[0].close(), daemon=True)
+        hanging_up.start()
+        (found,) = link.tls(f"tls://localhost:{sock.getsockname()[1]}")
+        hanging_up.join()
+    assert found.level == "bad" and "hung up" in found.what
+    assert "tunnel" in found.todo and "CA" not in found.todo
 
 
 @pytest.mark.parametrize("role", ["site", "operator", "auditor"])

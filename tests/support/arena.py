@@ -13,16 +13,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from eventlog.events import CoordinatorElected, SiteAdmitted, SiteDeparted
 from tests.support.fleet import Fleet
 from tests.support.server import Served
 from tests.support.tap import Published, Tap, Trap, chunk, event, tapped
+from tests.support.three import Leading
 from tests.support.watched import History
 
+EMPTIED = "broker, then emptied,"  # killed, and started again with nothing but its configuration
 COORDINATORS, SURVIVOR, VICTIM = ("first", "second"), "alpha", "beta"
 BROKER_AWAY_S = 0.5
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0  # bounds a wait; on an idle machine seconds do
 
 # Where in the life of a round it happens: whose tap sees it, and what it waits for there.
 POINTS: dict[str, tuple[str, Callable[[Published], bool]]] = {
@@ -74,18 +77,21 @@ class Arena:
     """`lost_after_s`: a site that is silent for longer is departed."""
 
     fleet: Fleet
-    broker: Served
+    broker: Served | Leading
     taps: dict[str, Tap]
     lost_after_s: float = 4.0
     rows: list[Row] = field(default_factory=list)
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def of(cls, fleet: Fleet, broker: Served) -> AsyncIterator[Arena]:
-        """Starts everything, and waits for the first version."""
+    async def of(
+        cls, fleet: Fleet, broker: Served | Leading, node: Path | None = None
+    ) -> AsyncIterator[Arena]:
+        """Starts everything, and waits for the first version. `node`: the folder of a server, where
+        the broker speaks TLS."""
         async with AsyncExitStack() as stack:
             taps = {
-                name: await stack.enter_async_context(tapped(fleet.url))
+                name: await stack.enter_async_context(tapped(fleet.url, node=node))
                 for name in ("coordinators", VICTIM)
             }
             fleet.routes |= dict.fromkeys(COORDINATORS, taps["coordinators"].url)
@@ -143,10 +149,13 @@ class Arena:
 
     def _hurt(self, fault: Fault) -> Callable[[], None]:
         fleet = self.fleet
-        if fault.who == "broker":
+        if fault.who in ("broker", EMPTIED):
             if fault.stop_s:
                 return fleet.suspend(self.broker.pid)
             self.broker.kill()
+            if fault.who == EMPTIED:
+                assert isinstance(self.broker, Leading), "one of several, or all is lost"
+                self.broker.empty()
             return self._broker_back
         if fault.who == "trainer":
             if fault.stop_s:

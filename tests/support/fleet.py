@@ -105,11 +105,8 @@ class Fleet:
         log, env = self.log_of(name), self.environment()
         env["ATOLL_BROKER"] = self.routes.get(name, self.url)
         env |= self.own.get(name, {})
-        if name in self.networks:
-            self.processes[name] = self.forks.start(arguments, env, log, log, self.networks[name])
-            return
         launch = start_anew if self.own_interpreters else self.forks.start
-        self.processes[name] = launch(arguments, env, log, log)
+        self.processes[name] = launch(arguments, env, log, log, self.networks.get(name, ""))
 
     def kill(self, name: str) -> None:
         """SIGKILL to one process, which is waited for."""
@@ -185,11 +182,13 @@ class Fleet:
         self.leaving.discard(name)
         return code
 
-    async def finish(self) -> None:
-        """Stop the run, and have everyone leave it with 0."""
+    async def finish(self, within_s: float = 30.0) -> None:
+        """Stop the run, and have everyone leave it with 0. within_s: longer where blocks are."""
         stopped = await self.atoll("run", "stop", self.run)
         assert stopped.code == 0, stopped
-        await self.until(lambda log: log.view.run().state == "finished", "the end of the run")
+        await self.until(
+            lambda log: log.view.run().state == "finished", "the end of the run", within_s
+        )
         for name in list(self.processes):
             assert await self.ended(name) == 0, f"{name}\n{self.said()}"
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.deathsig import arm, death_signal
+from tests.support.netns import inside
 
 CHECKOUT = Path(__file__).parents[2]
 _POLL_S = 0.02
@@ -116,13 +117,14 @@ class ForkServer:
 
 
 def start_anew(
-    arguments: Sequence[str], env: Mapping[str, str], out: Path, err: Path
+    arguments: Sequence[str], env: Mapping[str, str], out: Path, err: Path, network: str = ""
 ) -> subprocess.Popen[bytes]:
     """The same in a Python of its own, as an operator starts it."""
+    within = inside(network) if network else []
     prctl, parent = death_signal(), os.getpid()
     with out.open("ab") as output, err.open("ab") as talk:
         return subprocess.Popen(
-            [sys.executable, "-m", "ops", *arguments],
+            [*within, sys.executable, "-m", "ops", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=talk,

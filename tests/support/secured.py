@@ -19,31 +19,16 @@ from broker.server import BrokerServer
 _WELL_S = 60.0
 
 
-class Secured:
-    """A configured broker that runs, and the credentials it issued."""
+class Issuing:
+    """A configured broker, and the credentials it issued."""
 
-    def __init__(
-        self, root: Path, *, websocket: bool = False, leaves: bool = False, host: str = "localhost"
-    ) -> None:
+    def __init__(self, root: Path) -> None:
         self.deployment = Deployment(root)
-        ports = free_ports(4)
-        shape = Shape(
-            {"atoll": host},
-            listen="127.0.0.1" if host == "localhost" else "0.0.0.0",
-            port=ports[0],
-            monitor_port=ports[1],
-            websocket_port=ports[2] if websocket else 0,
-            leaf_port=ports[3] if leaves else 0,
-        )
-        self.deployment.configure(shape)
-        settings = node_settings(root)
-        assert settings is not None
-        self.server = BrokerServer(settings, die_with_parent=True)
 
     def add(self, role: str, name: str, runs: tuple[str, ...] = (), **options: bool) -> Credentials:
-        """Issue credentials and have the server take them up."""
+        """Issue credentials and have the servers take them up."""
         path = self.deployment.issue(role, name, runs, **options)
-        assert self.deployment.reload() == {"atoll": True}
+        assert all(self.deployment.reload().values())
         return Credentials.read(path)
 
     def file(self, role: str, name: str = "main") -> Path:
@@ -59,13 +44,35 @@ class Secured:
         return await connect(identity.urls, name=identity.user.label, identity=identity)
 
 
-class Cluster:
+class Secured(Issuing):
+    """One server, which runs."""
+
+    def __init__(
+        self, root: Path, *, websocket: bool = False, leaves: bool = False, host: str = "localhost"
+    ) -> None:
+        super().__init__(root)
+        ports = free_ports(4)
+        shape = Shape(
+            {"atoll": host},
+            listen="127.0.0.1" if host == "localhost" else "0.0.0.0",
+            port=ports[0],
+            monitor_port=ports[1],
+            websocket_port=ports[2] if websocket else 0,
+            leaf_port=ports[3] if leaves else 0,
+        )
+        self.deployment.configure(shape)
+        settings = node_settings(root)
+        assert settings is not None
+        self.server = BrokerServer(settings, die_with_parent=True)
+
+
+class Cluster(Issuing):
     """Three servers of one broker, on three addresses of this machine."""
 
     HOSTS: ClassVar = {"n1": "127.0.0.1", "n2": "127.0.0.2", "n3": "127.0.0.3"}
 
     def __init__(self, root: Path) -> None:
-        self.deployment = Deployment(root)
+        super().__init__(root)
         port, cluster_port = free_ports(2)
         shape = Shape(
             self.HOSTS,
@@ -94,11 +101,6 @@ class Cluster:
         """A server that was killed comes back with nothing but its configuration."""
         shutil.rmtree(self.deployment.node(name) / "store")
         self.servers[name].start()
-
-    async def connect(self, role: str, name: str = "main") -> Connection:
-        """A connection as somebody, once the servers have found each other."""
-        identity = Credentials.read(self.deployment.root / "credentials" / f"{role}-{name}.creds")
-        return await connect(identity.urls, name=identity.user.label, identity=identity)
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tests.support.fleet import Fleet
 from tests.support.forkserver import ForkServer
-from tests.support.secured import Secured
+from tests.support.secured import Issuing
 from tests.support.watched import History
 
 
 @asynccontextmanager
 async def secured_fleet(
-    broker: Secured,
+    broker: Issuing,
     sites: Sequence[str],
     root: Path,
     data: Path,

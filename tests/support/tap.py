@@ -1,15 +1,19 @@
 """A TCP proxy before the broker that reads what its clients publish, and can be slow.
 
 A test sets traps: at the message that one waits for, the proxy tells the test in the very moment
-(`then` is called before another byte passes), and loses what it was told to lose.
+(`then` is called before another byte passes), and loses what it was told to lose. Of TLS it reads
+nothing, unless it is given what a server of that broker has: then it stands in the middle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -83,11 +87,11 @@ class Trap:
 
 
 class Tap:
-    """Passes everything both ways. delay_s: how long each byte is under way, in each direction."""
+    """Passes everything both ways. delay_s: how long each byte is under way, in each direction.
+    node: the folder of a server that has TLS, whose certificate the tap shows to clients."""
 
-    def __init__(self, url: str, delay_s: float = 0.0) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname or "", parts.port or 0)
+    def __init__(self, delay_s: float = 0.0, node: Path | None = None) -> None:
+        self._node = node
         self._links: set[asyncio.Task[None]] = set()
         self._traps: list[Trap] = []
         self._mute: dict[str, Trap] = {}  # by the subject of an answer that shall be lost
@@ -103,15 +107,28 @@ class Tap:
         self._traps.clear()
         self._mute.clear()
 
-    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a client, until either end closes it."""
+    async def relay(
+        self, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One connection of a client to the server at `target`, until either end closes it."""
+        place = urlsplit(target)
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            far_reader, far_writer = await asyncio.open_connection(place.hostname, place.port)
         except OSError:
             writer.transport.abort()
             return
-        up = asyncio.ensure_future(self._pass(reader, far_writer, _Frames(self._sent)))
-        down = asyncio.ensure_future(self._pass(far_reader, writer, _Frames(self._answered)))
+        if self._node is not None:
+            opening = self._open(self._node, place.hostname or "", far_reader, far_writer, writer)
+            try:
+                await opening
+            except (OSError, asyncio.IncompleteReadError):
+                for end in (writer, far_writer):
+                    end.transport.abort()
+                return
+        sealed = place.scheme == "tls" and self._node is None
+        told, said = (None, None) if sealed else (self._sent, self._answered)
+        up = asyncio.ensure_future(self._pass(reader, far_writer, _Frames(told)))
+        down = asyncio.ensure_future(self._pass(far_reader, writer, _Frames(said)))
         self._links |= {up, down}
         try:
             await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,6 +144,25 @@ class Tap:
         """Break every connection now."""
         for task in list(self._links):
             task.cancel()
+
+    async def _open(
+        self,
+        node: Path,
+        host: str,
+        far_reader: asyncio.StreamReader,
+        far_writer: asyncio.StreamWriter,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """TLS on both sides, behind the first line of a server, which comes in the clear. Raises
+        OSError, IncompleteReadError."""
+        first = await far_reader.readuntil(b"\r\n")
+        await far_writer.start_tls(
+            ssl.create_default_context(cafile=node / "ca.pem"), server_hostname=host
+        )
+        ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        ours.load_cert_chain(node / "server.pem", node / "server.key")
+        writer.write(first)
+        await writer.start_tls(ours)
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: _Frames
@@ -186,13 +222,16 @@ class Tap:
 
 @dataclass(slots=True)
 class _Frames:
-    """The messages in a stream of the NATS client protocol, and what passes of it."""
+    """The messages in a stream of the NATS client protocol, and what passes of it: without a judge
+    everything, unread."""
 
-    judge: Callable[[bytes, list[str], bytes, bytes], bool]
+    judge: Callable[[bytes, list[str], bytes, bytes], bool] | None
     rest: bytes = b""
 
     def passed(self, data: bytes) -> bytes:
         """What of all that has come whole shall be passed on."""
+        if self.judge is None:
+            return data
         out, data, at = [], self.rest + data, 0
         while (end := data.find(b"\r\n", at)) >= 0:
             verb, _, line = data[at:end].partition(b" ")
@@ -236,14 +275,22 @@ def chunk(message: Published) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def tapped(url: str, delay_s: float = 0.0) -> AsyncIterator[Tap]:
-    """A tap on a free port of this machine before the broker at `url`."""
-    tap = Tap(url, delay_s)
-    server = await asyncio.start_server(tap.relay, "127.0.0.1", 0)
-    tap.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+async def tapped(
+    url: str,
+    delay_s: float = 0.0,
+    node: Path | None = None,
+    at: tuple[str, int] = ("127.0.0.1", 0),
+) -> AsyncIterator[Tap]:
+    """A tap before the broker at `url`, of which each server gets a port: free ones of this
+    machine, or the address `at`."""
+    tap, places = Tap(delay_s, node), list[str]()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.sleep, 0.01)
+        stack.callback(tap.cut)
+        for target in url.split(","):
+            server = await asyncio.start_server(partial(tap.relay, target), *at)
+            stack.callback(server.close)
+            host, port = server.sockets[0].getsockname()
+            places.append(f"{urlsplit(target).scheme}://{host}:{port}")
+        tap.url = ",".join(places)
         yield tap
-    finally:
-        server.close()
-        tap.cut()
-        await asyncio.sleep(0.01)
