@@ -65,7 +65,7 @@ class Fleet:
 
     # -- commands that end ------------------------------------------------------------------------
 
-    async def atoll(self, *arguments: str, within_s: float = 60.0, **env: str) -> Answer:
+    async def atoll(self, *arguments: str, within_s: float = 180.0, **env: str) -> Answer:
         """Run one command to its end; `env` is added to its environment."""
         began, folder = time.monotonic(), self.root / "commands"
         folder.mkdir(parents=True, exist_ok=True)

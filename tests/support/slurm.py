@@ -22,13 +22,15 @@ from tests.support.daemons import PATH, Processes, free_ports, require
 _CPUS, _GPUS = 8, 4
 _UP_S = 60.0
 
+# cred_expire: so long a requeued job waits (120 s by default). BatchStartTimeout: a machine that is
+# busy takes its time to start a script, and 10 s later Slurm would start it again.
 _CONF = """\
 ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={munge},cred_expire=30
+AuthInfo=socket={munge},cred_expire=20
 CredType=cred/munge
 SlurmctldPort={port}
 SlurmctldPidFile={folder}/ctld.pid
@@ -49,6 +51,7 @@ SlurmctldTimeout=300
 SlurmdTimeout=300
 InactiveLimit=0
 KillWait=2
+BatchStartTimeout=120
 WaitTime=0
 MinJobAge={min_job_age_s}
 MessageTimeout=10
