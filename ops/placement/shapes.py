@@ -36,7 +36,6 @@ class Limits:
     caps (probes, polls) are not here."""
 
     max_pending: int = 4  # jobs of ours that may wait at a time
-    max_running: int | None = None  # jobs of ours that may run at a time
     max_submissions_a_day: int = 24
     max_chain: int = 50  # jobs that follow each other, at most, in a run
     budget_node_hours: float | None = None  # of the project, for this run

@@ -86,7 +86,6 @@ class LimitsTable(Part):
     """What the planner keeps to at this site; see `shapes.Limits`."""
 
     max_pending: Annotated[int, Field(ge=0)] = 2  # jobs that wait at a time
-    max_running: Annotated[int, Field(ge=0)] | None = None  # and that run
     max_chain: Annotated[int, Field(ge=1)] = 50  # jobs of a run that follow each other here
     budget_node_hours: Annotated[float, Field(gt=0)] | None = None  # of the project, for a run
     min_walltime: Time = 600  # a shorter job is not asked for
@@ -155,7 +154,6 @@ class Site(Part):
             speed=self.speed,
             limits=Limits(
                 max_pending=limits.max_pending,
-                max_running=limits.max_running,
                 max_submissions_a_day=self.etiquette.submissions_a_day,
                 max_chain=limits.max_chain,
                 budget_node_hours=limits.budget_node_hours,

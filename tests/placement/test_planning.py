@@ -21,8 +21,10 @@ from eventlog.projector import Projection, run_projection
 from leases.table import LeaseTable
 from ops.placement.planner import Planner
 from ops.placement.why import account, lines
+from ops.placement.wording import FRESH_S
 from tests.placement.telling import FREE, NOW, SHAPE, Told, intended
 from tests.support.history import RUN
+from tests.support.scenario import Scenario
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
@@ -39,6 +41,7 @@ class Planning:
 
     told: Told
     holder: str
+    clock: Callable[[], float] = time.time
     said: list[str] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
@@ -48,7 +51,12 @@ class Planning:
     async def _run(self) -> None:
         with Projection(":memory:", [LeaseTable()], RUN) as projection:
             planner = Planner(
-                self.told.log, projection, self.told.sites, self.holder, say=self.said.append
+                self.told.log,
+                projection,
+                self.told.sites,
+                self.holder,
+                clock=self.clock,
+                say=self.said.append,
             )
             await planner.run()
 
@@ -103,6 +111,36 @@ async def test_nothing_new_is_said_when_nothing_has_changed(told: Told) -> None:
     await told.agent(AgentReported(state="working", message="still there"))
     await asyncio.sleep(2)
     assert len(await told.plans()) == 1
+    await planner.stop()
+
+
+async def test_a_site_that_comes_or_goes_is_planned_for_at_once(told: Told) -> None:
+    """What was seen of the queue grows old meanwhile: whoever plans anew asks for another look."""
+    made, clock = Scenario({"tokens": 100_000}), [float(NOW)]
+    one = Told(told.sites.model_copy(update={"replan": 3600}), made.log)
+    await one.agent(AgentReported(state="working", message="serves lumi"), FREE)
+    planner = Planning(one, "one", clock=lambda: clock[0])
+    planner.start()
+
+    async def does() -> set[str]:
+        plans = await one.plans()
+        return {step["do"] for step in plans[-1].actions} if plans else set()
+
+    async def submits() -> bool:
+        return "submit" in await does()
+
+    async def looks() -> bool:
+        return not await submits() and "observe" in await does()
+
+    for change in (made.arrive, made.depart):
+        await until(submits, "a plan that rests on what was seen")
+        clock[0] += 2 * FRESH_S
+        await asyncio.sleep(1.5)
+        assert await submits(), "its own next look is minutes away"
+        made.fold()
+        change("lumi")
+        await until(looks, "another plan")
+        await one.agent(FREE.model_copy(update={"at_epoch_s": int(clock[0])}), at=clock[0])
     await planner.stop()
 
 
