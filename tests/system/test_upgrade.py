@@ -81,7 +81,7 @@ async def test_r17_a_run_is_upgraded_while_it_goes_on(
     said = fleet.log_of("new")
     await fleet.until(lambda _: "standing by" in said.read_text(), "a standby", START_S)
     fleet.signal("old", signal.SIGTERM)
-    await fleet.ended("old")
+    await fleet.ended("old", 120)
     await fleet.until(lambda log: greeted(log, COORDINATOR), "the new one's word", 120)
     (at, *_) = greeted(fleet.history, COORDINATOR)
     assert f"sequence {at}" in fleet.history.view.run().read_only
