@@ -20,6 +20,7 @@ from tests.support.watched import History
 
 PATCH = Path(__file__).parents[1] / "builds" / "newer.patch"
 NEW = "source.greeted"
+START_S = 600  # an interpreter of its own imports torch: minutes, on a machine that is busy
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def newly(fleet: Fleet, build: dict[str, str], *arguments: str) -> Answer:
     out, err = (fleet.log_of(f"{arguments[0]}-{arguments[1]}.{end}") for end in ("out", "err"))
     began = time.monotonic()
     process = start_anew(arguments, fleet.environment() | build, out, err)
-    await fleet.until(lambda _: process.poll() is not None, " ".join(arguments), 120)
+    await fleet.until(lambda _: process.poll() is not None, " ".join(arguments), START_S)
     said = (out.read_text(), err.read_text())
     return Answer(int(process.returncode), *said, time.monotonic() - began)
 
@@ -70,7 +71,7 @@ async def test_r17_a_run_is_upgraded_while_it_goes_on(
         await fleet.ended(site, 60)
         fleet.own[site] = build
         fleet.site(site)
-        await fleet.until(lambda log, site=site: greeted(log, f"site.{site}"), "a new word", 180)
+        await fleet.until(lambda log, site=site: greeted(log, f"site.{site}"), "it", START_S)
         mark = fleet.history.last
         await fleet.until(lambda log, at=mark: log.new_versions(at) >= 2, "versions", 120)
     assert fleet.history.view.run().read_only == "", "what sites say of the new is recorded only"
@@ -78,9 +79,9 @@ async def test_r17_a_run_is_upgraded_while_it_goes_on(
     fleet.own["new"] = build  # last the coordinator: a standby of the new build takes over
     fleet.coordinate("new")
     said = fleet.log_of("new")
-    await fleet.until(lambda _: "standing by" in said.read_text(), "a standby", 120)
+    await fleet.until(lambda _: "standing by" in said.read_text(), "a standby", START_S)
     fleet.signal("old", signal.SIGTERM)
-    await fleet.ended("old")
+    await fleet.ended("old", 120)
     await fleet.until(lambda log: greeted(log, COORDINATOR), "the new one's word", 120)
     (at, *_) = greeted(fleet.history, COORDINATOR)
     assert f"sequence {at}" in fleet.history.view.run().read_only
