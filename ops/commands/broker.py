@@ -14,7 +14,7 @@ import click
 from ops import exits
 from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
-from ops.restoring import restore
+from ops.restoring import backup, restore
 
 if TYPE_CHECKING:
     from broker.server import BrokerServer
@@ -33,7 +33,7 @@ def broker() -> None:
     """
 
 
-for command in (*COMMANDS, restore):
+for command in (*COMMANDS, backup, restore):
     broker.add_command(command)
 
 
