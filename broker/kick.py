@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import Any, TypeVar
 
 from broker import monitor
@@ -54,7 +53,7 @@ def key(connection: Mapping[str, Any]) -> str:
 class Administration:
     """The server's own way in, at the server that runs on `folder`. Whoever may have to cut off a
     flood holds it open: a full server lets nobody in. It has a loop of its own, as whoever calls
-    may have one. Closed by its maker, or used as a context manager."""
+    may have one. Closed by its maker."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -90,17 +89,6 @@ class Administration:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def __enter__(self) -> Administration:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def _open(self) -> bool:
         address = read_address(self._folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -202,7 +203,7 @@ def revoke_site(name: str, role: str, folder: Path | None, as_json: bool) -> Non
     reloaded = deployment.reload()
     for server in reloaded if user.leaf else ():
         if reloaded[server]:
-            with Administration(deployment.node(server)) as administration:
+            with closing(Administration(deployment.node(server))) as administration:
                 administration.cut_strangers({one.public for one in deployment.users})
     if as_json:
         print_json({"role": role, "name": name, "reloaded": reloaded})
@@ -261,7 +262,7 @@ def reload(folder: Path | None) -> None:
     settings = node_settings(place)
     if settings is None or not reload_node(settings.store_dir):
         raise DeploymentInvalid(f"no configured server runs on {place}")
-    with Administration(settings.store_dir) as administration:
+    with closing(Administration(settings.store_dir)) as administration:
         administration.cut_strangers({one.public for one in read_users(settings.store_dir)})
     say("its users are what its folder says")
 
