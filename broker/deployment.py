@@ -82,7 +82,8 @@ class Deployment:
                 pair = given or new_server(authority or Pair("", ""), _names(host))
                 self._write_node(shape, name, pair)
             known = {(user.role, user.name) for user in self._known()}
-            return [self._issue(role, name) for role, name in FIRST if (role, name) not in known]
+            new = (User(*one, public="") for one in FIRST if one not in known)
+            return [self._let_in(user) for user in new]
 
     def issue(
         self,
@@ -104,7 +105,8 @@ class Deployment:
                     f"{role} {name} has credentials already; `atoll broker revoke-site {name}` "
                     "first, if they are lost"
                 )
-            return self._issue(role, name, runs, target, websocket, leaf)
+            user = User(role, name, public="", runs=tuple(runs), leaf=leaf)
+            return self._let_in(user, target, websocket=websocket)
 
     def revoke(self, role: str, name: str) -> User:
         """Let somebody in no longer; whom. Raises DeploymentInvalid."""
@@ -126,24 +128,17 @@ class Deployment:
 
     # -- the files --------------------------------------------------------------------------------
 
-    def _issue(
-        self,
-        role: str,
-        name: str,
-        runs: Sequence[str] = (),
-        target: Path | None = None,
-        websocket: bool = False,
-        leaf: bool = False,
-    ) -> Path:
-        key = Key.generate()
-        user, shape = User(role, name, key.public, tuple(runs), leaf), self.shape
+    def _let_in(self, user: User, target: Path | None = None, *, websocket: bool = False) -> Path:
+        """Give a user a key; the credentials file made of it."""
+        key, shape = Key.generate(), self.shape
+        user = replace(user, public=key.public)
         try:
             user.check()
         except ValueError as error:
             raise DeploymentInvalid(str(error)) from error
         path = target or self._credentials(user)
         ca, urls = self._file("ca.pem").read_text(), shape.urls(websocket=websocket)
-        Credentials(role, name, urls, key.seed, ca, shape.num_replicas).write(path)
+        Credentials(user.role, user.name, urls, key.seed, ca, shape.num_replicas).write(path)
         self._keep([*self._known(), user])
         return path
 
@@ -163,8 +158,7 @@ class Deployment:
         write_secret(folder / "server.key", pair.key)
         _replace(folder / "server.pem", pair.certificate)
         _replace(folder / "ca.pem", self._file("ca.pem").read_text())
-        if shape.leaf_port:
-            kick.make_admin(folder)
+        kick.make_admin(folder)
         _keep_users(folder, self._known())
         _replace(folder / "nats-server.conf", server_conf(shape, name))
         node = {

@@ -215,6 +215,8 @@ class Feed:
             return
         if message.status:
             self._take_status(message)
+        elif self._problem:
+            pass  # of a later request, and without what the one that ended was still to bring
         elif (delivery := _delivery(message)) is None:
             self._problem = f"{message.reply!r} is no reply subject of JetStream"
         else:
@@ -223,7 +225,7 @@ class Feed:
             self._asked -= 1
             self._place = delivery.place
             if not delivery.data and self._session.user is not None:
-                self._problem = self._problem or EMPTY
+                self._problem = EMPTY
         self._news.set()
 
     def _take_status(self, message: Message) -> None:

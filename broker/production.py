@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from broker.configtext import quoted
 from broker.roles import API, User, publishes, subscribes
 from broker.settings import MAX_PAYLOAD_BYTES
+from eventlog.log import MAX_BATCH
 
 STORE, CLIENTS = "STORE", "CLIENTS"
 LOG_FILE = "nats-server.log"
@@ -22,7 +23,15 @@ USERS_FILE = "users.conf"
 _ANSWERS_S = 30  # after its last answer a request is over: longer than a pull's heartbeat
 _HANDSHAKE_S = 5  # of TLS, and of logging in: who hangs half-open is cut off after it
 _LOG_BYTES, _NUM_LOGS = 64 << 20, 8
-_QUEUE_MESSAGES, _QUEUE_BYTES = 2_000, 32 << 20  # whole batches, and a window of chunks, fit
+# Of one site; who sends more is suspended (`broker.guard`).
+MAX_PER_S, BURST = 200, 500
+# An answer waits for all that was queued when its stream last took up its queue, so that is short:
+# a whole batch, or a window of chunks, and little more.
+_QUEUE_MESSAGES, _QUEUE_BYTES = MAX_BATCH + 140, 32 << 20
+# Batches that are begun and not ended count for all writers together. So there are more of them
+# than somebody can begin, whom the guard lets be, in the time after which the broker drops them.
+_BATCH_S = 5
+_OPEN_BATCHES = 2 * (BURST + MAX_PER_S * _BATCH_S)
 _MEMORY_BYTES = 256 << 20  # of consumers, which hold positions only
 
 
@@ -140,13 +149,15 @@ accounts {{
 
 
 def _jetstream(shape: Shape) -> str:
-    """`sync_interval: always`: an acknowledged event is on the disk. A stream's queue, which all
-    its writers share, is short: who floods it delays the others by less."""
+    """`sync_interval: always`: an acknowledged event is on the disk. What all writers of a stream
+    share is bounded so that one of them delays the others by little."""
     most = f", max_file_store: {shape.max_store_bytes}" if shape.max_store_bytes else ""
     return (
         f'jetstream {{ store_dir: "store", sync_interval: always, max_memory_store: '
         f"{_MEMORY_BYTES}{most}, max_buffered_msgs: {_QUEUE_MESSAGES}, "
-        f"max_buffered_size: {_QUEUE_BYTES} }}"
+        f"max_buffered_size: {_QUEUE_BYTES}, "
+        f"limits {{ batch {{ max_inflight_per_stream: {_OPEN_BATCHES}, "
+        f'max_inflight_total: {4 * _OPEN_BATCHES}, timeout: "{_BATCH_S}s" }} }} }}'
     )
 
 

@@ -11,11 +11,11 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from broker import holdings
 from broker.api import ask
@@ -40,10 +40,9 @@ from eventlog.errors import LogDamaged, RunUnknown
 from eventlog.export import to_end
 
 _GLOBAL = "$G"  # the server's own account, where a broker without users keeps its streams
-_NONE: Iterator[Record] = iter(())
 _COPIED_S = 600.0  # a million events take seconds
 _CAUGHT_UP_S = 20.0
-_ASIDE, _STREAMS = "damaged", "streams"
+_ASIDE, STREAMS = "damaged", "streams"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +65,40 @@ async def restore(folder: Path, run: str, known: list[Record], *, lose: bool = F
     Raises LockHeld while a broker runs there, RunUnknown where there is no mirror, LogDamaged where
     the copy is not whole or ends too early; then nothing has been changed.
     """
-    main = log_stream(run)
-    with _held(folder) as streams:
-        with _server(streams) as server:
+    with held_streams(folder) as streams:
+        with served_apart(streams) as server:
             async with await connect(server.url, name="restore") as connection:
                 last, digest = await _proven(connection, run, known)
-        before = holdings.read(folder).get(main, 0)
-        if last < before and not lose:
-            raise LogDamaged(
-                last + 1,
-                f"the copy ends at {last}, and the log went on to {before}: restore from one that "
-                "has them, or write them off with --lose",
-            )
-        with _copied(folder, streams / _STREAMS / mirror_stream(run)) as bench:
-            with _server(bench) as server:
+        check_reach(folder, run, last, lose=lose)
+        with _copied(folder, streams / STREAMS / mirror_stream(run)) as bench:
+            with served_apart(bench) as server:
                 async with await connect(server.url, name="restore") as connection:
                     await _make_anew(connection, run, last)
-                    if await _digest(await JetStreamLog.open(connection, run)) != (last, digest):
+                    made = await JetStreamLog.open(connection, run)
+                    if await digest_of(made) != (last, digest):
                         raise LogDamaged(1, "what was made is not what the copy holds; try again")
-            aside = _set_aside(folder, streams, main)
-            shutil.move(bench / _STREAMS / main, streams / _STREAMS / main)
-        holdings.forget(folder, [main])
+            aside = put_in_place(folder, streams, bench / STREAMS / log_stream(run))
     return Restored(last, digest, aside)
+
+
+def check_reach(folder: Path, run: str, last: int, *, lose: bool) -> None:
+    """Raises LogDamaged where a copy that ends at `last` lacks what the log is known to have held,
+    and nobody wrote that off."""
+    before = holdings.read(folder).get(log_stream(run), 0)
+    if last < before and not lose:
+        raise LogDamaged(
+            last + 1,
+            f"the copy ends at {last}, and the log went on to {before}: restore from one that "
+            "has them, or write them off with --lose",
+        )
+
+
+def put_in_place(folder: Path, streams: Path, made: Path) -> str:
+    """Move the stream that was made into the store, which is held; where the damaged files are."""
+    aside = _set_aside(folder, streams, made.name)
+    shutil.move(made, streams / STREAMS / made.name)
+    holdings.forget(folder, [made.name])
+    return aside
 
 
 async def _proven(connection: Connection, run: str, known: list[Record]) -> tuple[int, str]:
@@ -97,27 +108,26 @@ async def _proven(connection: Connection, run: str, known: list[Record]) -> tupl
         mirror = await JetStreamLog.mirror(connection, run)
     except RunUnknown as error:
         raise RunUnknown(
-            f"run {run} has no second copy on this broker; put its stream back from a backup of "
-            "the folder (docs/damage.md)"
+            f"run {run} has no second copy on this broker; `atoll broker restore {run} --from "
+            "FILE` puts it back from a backup (docs/damage.md)"
         ) from error
-    records = iter(known)
-    last, digest = await _digest(mirror, records)
-    if (one := next(records, None)) is not None:
-        what = f"the copy ends at {last}; the file that proves it goes on"
-        raise LogDamaged(one.sequence, what)
-    return last, digest
+    return await digest_of(mirror, known)
 
 
-async def _digest(log: JetStreamLog, known: Iterator[Record] | None = None) -> tuple[int, str]:
-    """(last sequence, D there in hex) of a log, each record held against the next one known."""
-    digest, last = start(log.run), 0
+async def digest_of(log: JetStreamLog, known: Iterable[Record] = ()) -> tuple[int, str]:
+    """(last sequence, D there in hex) of a log, which is closed. Raises LogDamaged where it lacks
+    one of the records that are known, from the first on."""
+    digest, last, proofs = start(log.run), 0, iter(known)
     async for records in to_end(log):
         for record in records:
-            if (one := next(known or _NONE, record)) != record:
+            if (proof := next(proofs, record)) != record:
                 what = "the copy has another event there than the file that proves it"
-                raise LogDamaged(one.sequence, what)
+                raise LogDamaged(proof.sequence, what)
             digest, last = extend(digest, record), record.sequence
     await log.close()
+    for proof in proofs:
+        what = f"the copy ends at {last}; the file that proves it goes on"
+        raise LogDamaged(proof.sequence, what)
     return last, digest.hex()
 
 
@@ -178,29 +188,35 @@ def _copied(folder: Path, stream: Path) -> Iterator[Path]:
     bench = folder / ".restore"
     shutil.rmtree(bench, ignore_errors=True)
     try:
-        shutil.copytree(stream, bench / _STREAMS / stream.name)
+        shutil.copytree(stream, bench / STREAMS / stream.name)
         yield bench
     finally:
         shutil.rmtree(bench, ignore_errors=True)
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[Path]:
+def held_streams(folder: Path) -> Iterator[Path]:
     """The folder's lock, and the account's folder within its store that holds the streams."""
-    settings = ServerSettings(folder)
-    places = (folder / "store" / "jetstream" / STORE, folder / "jetstream" / _GLOBAL)
-    found = [place for place in places if place.is_dir()]
-    if not found:
-        raise RunUnknown(f"{folder} is no folder of a broker that holds runs; give it as --dir")
-    lock = lock_folder(settings)
+    found = streams_of(folder)
+    lock = lock_folder(ServerSettings(folder))
     try:
-        yield found[0]
+        yield found
     finally:
         os.close(lock)
 
 
+def streams_of(folder: Path) -> Path:
+    """The account's folder, within the store of a broker, that holds its streams. Raises
+    RunUnknown."""
+    places = (folder / "store" / "jetstream" / STORE, folder / "jetstream" / _GLOBAL)
+    for place in places:
+        if place.is_dir():
+            return place
+    raise RunUnknown(f"{folder} is no folder of a broker that holds runs; give it as --dir")
+
+
 @contextmanager
-def _server(streams: Path) -> Iterator[BrokerServer]:
+def served_apart(streams: Path) -> Iterator[BrokerServer]:
     """A server of our own on these streams, which stand in its account."""
     with TemporaryDirectory(prefix="atoll-restore-") as place:
         store = Path(place) / "jetstream"
@@ -212,10 +228,11 @@ def _server(streams: Path) -> Iterator[BrokerServer]:
 
 def _set_aside(folder: Path, streams: Path, name: str) -> str:
     """Move a stream's files out of the store; where they are now."""
-    there = streams / _STREAMS / name
+    there = streams / STREAMS / name
     if not there.exists():
         return ""
-    target = folder / _ASIDE / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}"
-    target.parent.mkdir(exist_ok=True)
-    shutil.move(there, target)
-    return str(target)
+    (folder / _ASIDE).mkdir(exist_ok=True)
+    prefix = f"{name}-{time.strftime('%Y%m%dT%H%M%S')}-"
+    target = mkdtemp(dir=folder / _ASIDE, prefix=prefix)  # two in one second are two
+    there.replace(target)  # an empty folder gives way to another
+    return target

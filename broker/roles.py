@@ -96,6 +96,21 @@ def subscribes(user: User) -> list[str]:
     return [f"{user.inbox}.>"]
 
 
+def allows(patterns: Iterable[str], subject: str) -> bool:
+    """Whether a subject is one of those that patterns stand for (`*`: a token, `>`: the rest)."""
+    tokens = subject.split(".")
+    return any(_matches(pattern.split("."), tokens) for pattern in patterns)
+
+
+def _matches(pattern: list[str], tokens: list[str]) -> bool:
+    for number, one in enumerate(pattern):
+        if one == ">":
+            return len(tokens) > number
+        if number >= len(tokens) or one not in ("*", tokens[number]):
+            return False
+    return len(tokens) == len(pattern)
+
+
 def stream(run: str) -> str:
     """The name of a run's stream of events."""
     return f"ATOLL_{run.upper()}"

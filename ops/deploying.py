@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,14 +196,15 @@ def revoke_site(name: str, role: str, folder: Path | None, as_json: bool) -> Non
 
     What it wrote stays, and counts: to have a run drop a key as well, see `atoll run keys`.
     """
-    from broker.kick import kick_leaves
+    from broker.kick import Administration
 
     deployment = _deployment(folder)
     user = deployment.revoke(role, name)
     reloaded = deployment.reload()
     for server in reloaded if user.leaf else ():
         if reloaded[server]:
-            kick_leaves(deployment.node(server), {one.public for one in deployment.users})
+            with closing(Administration(deployment.node(server))) as administration:
+                administration.cut_strangers({one.public for one in deployment.users})
     if as_json:
         print_json({"role": role, "name": name, "reloaded": reloaded})
     else:
@@ -253,14 +255,15 @@ def reload(folder: Path | None) -> None:
     Without a restart; nobody's connection ends but that of who was revoked.
     """
     from broker.deployment import DeploymentInvalid, node_settings, read_users, reload_node
-    from broker.kick import kick_leaves
+    from broker.kick import Administration
     from ops.home import Home
 
     place = folder or Home.find().broker
     settings = node_settings(place)
     if settings is None or not reload_node(settings.store_dir):
         raise DeploymentInvalid(f"no configured server runs on {place}")
-    kick_leaves(settings.store_dir, {one.public for one in read_users(settings.store_dir)})
+    with closing(Administration(settings.store_dir)) as administration:
+        administration.cut_strangers({one.public for one in read_users(settings.store_dir)})
     say("its users are what its folder says")
 
 

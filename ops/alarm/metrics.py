@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from eventlog.errors import AtollError
+from eventlog.events import SiteDeparted
 from ops.alarm.reading import Reading, SiteReading
 
 STATES = ("running", "paused", "stopping", "finished")
+# All of them from the start: a series that begins with its first event has no increase there.
+DELTAS = ("undecided", "cut", "merged", "refused", "void")
+DEPARTURES: tuple[str, ...] = get_args(get_type_hints(SiteDeparted)["code"])
 
 
 class EndpointFailed(AtollError):
@@ -112,10 +116,10 @@ def families(reading: Reading) -> Iterator[Metric]:
     blocks = {(state,): num for state, num in reading.blocks.items()}
     text = "Blocks of open epochs by state."
     yield _family(GaugeMetricFamily, "blocks", text, run, blocks, ("state",))
-    deltas = {(state,): num for state, num in reading.deltas.items()}
+    deltas = {(state,): reading.deltas.get(state, 0) for state in DELTAS}
     text = "Deltas by what became of them."
     yield _family(GaugeMetricFamily, "deltas", text, run, deltas, ("state",))
-    gone = {(code,): num for code, num in reading.departures.items()}
+    gone = {(code,): reading.departures.get(code, 0) for code in DEPARTURES}
     text = "Departures by code."
     yield _family(CounterMetricFamily, "departures", text, run, gone, ("code",))
     yield from _sites(run, reading.sites)

@@ -2,8 +2,8 @@
 
 It goes past our own client's care, straight to the broker: floods its own subject with garbage,
 empty messages and replays of its own events; writes under others' names; asks for what it may not
-have, with answers sent elsewhere; uploads chunks that belong to no blob; opens connections that say
-nothing. Everything as fast as it can, until its time is over.
+have, with answers sent elsewhere; uploads chunks that belong to no blob; begins batches that it
+never ends; opens connections that say nothing. All of it as fast as it can, until its time is over.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ async def litter(client: DirectClient, run: str, own: str) -> None:
         await client.publish(f"atoll.{run}.blob.{digest}.{part}.{label}", os.urandom(64 << 10))
 
 
-ATTACKS: tuple[Attack, ...] = (flood, replay, forge, litter)
+async def pile(client: DirectClient, run: str, own: str) -> None:
+    """Atomic batches that are begun and never ended: the broker bounds those of all together."""
+    headers = {"Nats-Batch-Id": f"{next(_numbers)}", "Nats-Batch-Sequence": "1"}
+    await client.publish(f"atoll.{run}.ev.{own}", b"begun", "", headers)
+
+
+ATTACKS: tuple[Attack, ...] = (flood, replay, forge, litter, pile)
 
 
 async def hang(identity: Credentials, end: float) -> None:

@@ -14,14 +14,13 @@ import click
 from ops import exits
 from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
-from ops.restoring import restore
+from ops.restoring import backup, restore
 
 if TYPE_CHECKING:
     from broker.server import BrokerServer
     from broker.settings import ServerSettings
 
 _LOOK_S = 10.0  # between two looks at the server's health
-_GUARD_S = 0.5  # and at who floods it
 
 
 @click.group()
@@ -34,7 +33,7 @@ def broker() -> None:
     """
 
 
-for command in (*COMMANDS, restore):
+for command in (*COMMANDS, backup, restore):
     broker.add_command(command)
 
 
@@ -135,19 +134,22 @@ def _watch(server: BrokerServer) -> None:
     from broker.errors import BrokerUnfit
     from broker.guard import Watch
 
-    guard = Watch(server) if Watch.is_due(server.settings) else None
-    trouble, looked = "", time.monotonic()
-    while (code := server.wait(_GUARD_S if guard else _LOOK_S)) is None:
-        now = time.monotonic()
-        if guard is not None:
-            with contextlib.suppress(OSError):  # a server that is too busy is asked again
-                for text in guard.look(now):
-                    say(text)
-        if now - looked < _LOOK_S and guard:
-            continue
-        looked, found = now, server.trouble()
-        _note_holdings(server)
-        if found != trouble:
-            say(f"the broker is not well: {found}" if found else "the broker is well again")
-            trouble = found
+    with contextlib.ExitStack() as stack:
+        guard = None
+        if Watch.is_due(server.settings):
+            guard = stack.enter_context(contextlib.closing(Watch(server)))
+        trouble, looked = "", time.monotonic()
+        while (code := server.wait(guard.pause_s if guard else _LOOK_S)) is None:
+            now = time.monotonic()
+            if guard is not None:
+                with contextlib.suppress(OSError):  # a server that is too busy is asked again
+                    for text in guard.look(now):
+                        say(text)
+            if now - looked < _LOOK_S and guard:
+                continue
+            looked, found = now, server.trouble()
+            _note_holdings(server)
+            if found != trouble:
+                say(f"the broker is not well: {found}" if found else "the broker is well again")
+                trouble = found
     raise BrokerUnfit(f"nats-server ended by itself with {code}; see {server.settings.log_file}")

@@ -60,11 +60,9 @@ def _contents(findings: Sequence[Finding], home: Home) -> Iterator[tuple[str, st
         stacks = _stacks(folder)
         if stacks:
             yield f"sites/{run}/{site}/stacks.txt", stacks
-    config = home.broker / "nats-server.conf"
-    if config.is_file():
-        yield "broker/nats-server.conf", _tail(config)
-    for log in sorted(home.broker.glob("*.log")):
-        yield f"broker/{log.name}", _tail(log)
+    for folder in (home.broker, *sorted(home.broker.glob("nodes/*"))):  # a configured one has these
+        for file in sorted((*folder.glob("*.conf"), *folder.glob("*.log"))):
+            yield f"broker/{file.relative_to(home.broker).as_posix()}", _tail(file)
 
 
 def _tail(file: Path) -> str:

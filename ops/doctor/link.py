@@ -24,6 +24,7 @@ from eventlog.log import EventLog
 from leases.view import View
 from ops.connect import broker_url, connected, identity, opened
 from ops.doctor.findings import Finding
+from ops.doctor.permitted import permitted
 from ops.folded import folded
 from ops.home import Home
 from ops.numbers import size
@@ -50,6 +51,7 @@ async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
             measured = await probe(connection, run)
             yield _reach(connection.url, measured)
             yield _clock(measured, run)
+            yield await permitted(connection, run)
             if log is None or blobs is None:
                 yield _rates(measured, None)
                 return

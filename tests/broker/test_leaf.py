@@ -18,7 +18,7 @@ from broker.credentials import Credentials
 from broker.deployment import Deployment, DeploymentInvalid, node_settings
 from broker.errors import BrokerUnreachable, LinkDown, Refused
 from broker.guard import FIRST_S, Watch
-from broker.kick import leaves
+from broker.kick import connections
 from broker.leaf import Leaf
 from broker.production import Shape
 from broker.server import BrokerServer
@@ -108,9 +108,9 @@ async def test_permission_to_come_by_a_leaf_is_given_by_name(
 
 def test_whoever_floods_by_a_leaf_is_judged(broker: Secured, tmp_path: Path) -> None:
     jobs, server = write(broker, tmp_path / "leaf", broker.add("site", "alpha", leaf=True))
-    watch, until = Watch(broker.server), time.monotonic() + WAIT_S
-    with server:
-        while not leaves(broker.server.monitor_url):
+    until = time.monotonic() + WAIT_S
+    with server, contextlib.closing(Watch(broker.server)) as watch:
+        while not leaves(broker):
             assert time.monotonic() < until
             time.sleep(0.1)
         assert watch.look(0.0) == []
@@ -118,12 +118,18 @@ def test_whoever_floods_by_a_leaf_is_judged(broker: Secured, tmp_path: Path) -> 
         said = watch.look(1.0)
         assert len(said) == 1 and said[0].startswith("site-alpha floods")
         assert jobs.key.public not in users(broker), "it is let in no longer"
-        while leaves(broker.server.monitor_url):
+        while leaves(broker):
             assert time.monotonic() < until
             watch.look(2.0)
             time.sleep(0.1)
         watch.look(1.0 + FIRST_S + 1)
         assert jobs.key.public in users(broker), "its time is over"
+
+
+def leaves(broker: Secured) -> list[str]:
+    """Keys of the leaf nodes that are connected."""
+    found = connections(broker.server.monitor_url)
+    return [str(one["authorized_user"]) for one in found if one.get("kind") == "Leafnode"]
 
 
 def users(broker: Secured) -> str:

@@ -146,6 +146,28 @@ async def test_permission_nobody_can_spoil_or_replace_anothers_blob(
         await blobs.get(ref.digest, tmp_path / "again")
 
 
+async def test_permission_empty_messages_between_others_hide_nothing_in_one_read(
+    broker: Secured,
+) -> None:
+    """Of two requests that overlap the later one is answered on, past what the first one lost."""
+    async with (
+        await broker.connect("operator") as operator,
+        bare(broker.credentials("site", "evil")) as (evil, _),
+    ):
+        log = await JetStreamLog.create(operator, "sprinkled")
+        for number in range(1, 1_001):
+            await evil.publish("atoll.sprinkled.ev.site.evil", b"" if number % 50 == 7 else b"x")
+            if number % 100 == 0:
+                await evil.flush(20)
+                async with asyncio.timeout(60):
+                    while await log.last_sequence() < number:  # the stream's queue is short
+                        await asyncio.sleep(0.05)
+        for _ in range(3):
+            records = await log.read(0, limit=2_000)
+            assert [record.sequence for record in records] == list(range(1, 1_001))
+        await log.close()
+
+
 async def test_permission_empty_messages_hide_nothing_from_whoever_reads_all(
     broker: Secured, log: JetStreamLog, evil: DirectClient
 ) -> None:

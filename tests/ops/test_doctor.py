@@ -107,7 +107,10 @@ def test_of_a_healthy_run_every_check_is_told_and_nothing_is_written(server, cap
     assert run(["doctor", "tests", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     found = {one["check"]: one for one in told["findings"]}
-    here, there = ("versions", "disk", "files", "device", "slurm"), ("reach", "clock", "run")
+    here, there = (
+        ("versions", "disk", "files", "device", "slurm"),
+        ("reach", "clock", "permissions", "run"),
+    )
     assert tuple(found) == (*here, *there, "rates", "exchange")
     assert told["ok"] and all(one["what"] and one["why"] for one in found.values())
     assert all(one["todo"] for one in found.values() if one["level"] != "good")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker.jetstream_blobs import JetStreamBlobs
+from broker.jetstream_log import JetStreamLog
+from ops.cli import run
 from ops.doctor import machine
 from ops.doctor.bundle import write_bundle
 from ops.doctor.secrets import redacted
 from ops.home import Home
+from tests.support.secured import Secured, secured
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +39,8 @@ ROOT = Path(__file__).parents[2]
         "-----BEGIN USER NKEY SEED-----\nHUSH\n-----END USER NKEY SEED-----",
         "-----BEGIN PRIVATE KEY-----\nHUSH\nHUSH\n-----END PRIVATE KEY-----",
         "saw SU" + "A" * 56 + " in a line, not HUSH".replace("HUSH", ""),
+        "-----BEGIN PRIVATE KEY-----\nHUSH\nHUSH\ncut off here",
+        "HUSH\nHUSH\n-----END PRIVATE KEY-----\nwhat follows stays",
         "eyJhbGciOiJI.eyJzdWIiOiIx.HUSHHUSH",
     ],
 )
@@ -75,6 +83,56 @@ def test_a_bundle_has_logs_and_stacks_of_a_trainer_that_hangs_and_no_secret(tmp_
     assert "where_it_hangs" in texts["atoll-doctor/sites/tests/alpha/stacks.txt"]
     assert "reached nats://***@host" in texts["atoll-doctor/logs/alpha.log"]
     assert "HUSH" not in "".join(texts.values())
+
+
+def test_a_bundle_of_a_machine_with_a_configured_broker_holds_none_of_its_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its keys, everybody's credentials, and a password in the environment; a key in a log, too."""
+    home, target = tmp_path / "home", tmp_path / "bundle.tgz"
+    monkeypatch.setenv("ATOLL_HOME", str(home))
+    monkeypatch.setenv("ATOLL_BROKER", "tls://me:HUSHHUSHHUSH@localhost:1")
+    with secured(home / "broker", leaves=True) as broker:
+        broker.add("site", "alpha")
+        (home / "logs").mkdir()
+        said = "".join(path.read_text() for path in secret_files(home))
+        (home / "logs" / "careless.log").write_text(said)
+        creds = broker.file("operator")
+        asyncio.run(founded(broker))
+        told = ["doctor", "mine", "--broker", broker.server.url, "--creds", str(creds)]
+        code = run([*told, "--bundle", str(target)])
+    assert "permissions" in capsys.readouterr().out, code
+    secrets = {"HUSHHUSHHUSH"} | {text for path in secret_files(home) for text in secret(path)}
+    assert len(secrets) > 10
+    with tarfile.open(target) as archive:
+        texts = {one.name: archive.extractfile(one).read().decode() for one in archive}  # type: ignore[union-attr]
+    whole = "\n".join(texts.values())
+    assert [text for text in secrets if text in whole] == []
+    server = texts["atoll-doctor/broker/nodes/atoll/nats-server.conf"]
+    assert (
+        "sync_interval: always" in server and "atoll-doctor/broker/nodes/atoll/users.conf" in texts
+    )
+    assert "Server is ready" in texts["atoll-doctor/broker/nodes/atoll/nats-server.log"]
+    assert not [name for name in texts if name.endswith((".key", ".creds", ".json.creds"))]
+
+
+def secret_files(home: Path) -> list[Path]:
+    return sorted((*home.rglob("*.key"), *home.rglob("*.creds")))
+
+
+def secret(path: Path) -> Iterator[str]:
+    """What nobody else may see of a file: a seed, or each whole line of a PEM key."""
+    text = path.read_text()
+    if path.suffix == ".creds":
+        yield json.loads(text)["seed"]
+    else:
+        yield from (line for line in text.splitlines() if line and not line.startswith("-----"))
+
+
+async def founded(broker: Secured) -> None:
+    async with await broker.connect("operator") as connection:
+        await (await JetStreamLog.create(connection, "mine")).close()
+        await JetStreamBlobs.create(connection, "mine")
 
 
 def test_nobody_is_signalled_who_did_not_ask_for_it(tmp_path: Path) -> None:

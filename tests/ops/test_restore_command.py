@@ -86,3 +86,39 @@ async def test_r19_a_broker_with_a_log_that_lost_its_end_serves_nobody_until_it_
         assert json.loads(audit.stdout)["violations"] == [], audit
     finally:
         assert again.stop() == 0
+
+
+async def test_r19_a_bit_that_flipped_is_named_and_put_right_from_a_backup(tmp_path: Path) -> None:
+    """What docs/damage.md says, command by command."""
+    served, file = Served(tmp_path / "store"), tmp_path / "tests.backup"
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, tmp_path / "export")
+    place = ("--dir", str(served.folder))
+    saved = atoll("broker", "backup", RUN, str(file), *place, "--json")
+    assert saved.returncode == 0, saved
+    assert json.loads(saved.stdout)["last_sequence"] == run.last[0]
+    assert served.stop() == 0
+    (block,) = (served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs").glob(
+        "*.blk"
+    )
+    data = bytearray(block.read_bytes())
+    data[len(data) // 2] ^= 1
+    block.write_bytes(data)
+    broken = tmp_path / "broken.backup"
+    broken.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    refused = atoll("broker", "restore", RUN, *place, "--from", str(broken))
+    assert refused.returncode == 3 and refused.stderr.count("\n") == 1, refused
+    proof = ("--proof", str(tmp_path / "export"))
+    done = atoll("broker", "restore", RUN, *place, "--from", str(file), *proof, "--json")
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["log_digest"] == json.loads(saved.stdout)["log_digest"]
+    again = Served(served.folder)
+    again.start()
+    env = {"ATOLL_HOME": str(tmp_path / "home"), "ATOLL_BROKER": again.url}
+    try:
+        audit = atoll("audit", RUN, "--json", **env)
+        assert json.loads(audit.stdout)["violations"] == [], audit
+    finally:
+        assert again.stop() == 0
