@@ -32,7 +32,7 @@ def corpus(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A preloaded parent; its socket."""
     directory = tmp_path_factory.mktemp("preload")
-    process = start_preload(directory / "p.sock", directory / "log")
+    process = start_preload(directory / "p.sock", directory / "log", 600.0)
     yield str(directory / "p.sock")
     assert process.stdin is not None
     process.stdin.close()
