@@ -32,11 +32,11 @@ def corpus(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A preloaded parent; its socket."""
     directory = tmp_path_factory.mktemp("preload")
-    process = start_preload(directory / "p.sock", directory / "log", 600.0)
+    process = start_preload(directory / "p.sock", directory / "log")
     yield str(directory / "p.sock")
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def parents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, For
             yield str(folder / "p.sock"), server
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(10)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")
