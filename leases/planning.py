@@ -38,6 +38,8 @@ def planned(
     index = BlockIndex(config.seed, shape)
     round_tokens = assumed.num_sites * config.blocks_per_round * index.block_tokens
     rounds = _rounds(config, index, round_tokens)
+    tokens = _tokens(config, index, rounds * round_tokens)
+    time = _time(config, shape, num_parameters, assumed, rounds)
     found = {
         "parameters": num_parameters,
         "sequence_tokens": shape.sequence_tokens,
@@ -49,19 +51,44 @@ def planned(
         "sites": assumed.num_sites,
         "tokens_per_round": round_tokens,
         "rounds": rounds,
-        "tokens": rounds * round_tokens,
-        "epochs": rounds * round_tokens / index.epoch_tokens,
+        "tokens": tokens,
+        "epochs": tokens / index.epoch_tokens,
+        "warnings": _warnings(config, shape, time),
         "device_bytes": _device(config, shape, num_parameters, vocab_size),
         "host_bytes": _host(num_parameters),
         "codecs": _traffic(num_parameters, assumed),
         "snapshot_bytes": 12 * num_parameters,
     }
-    return {**found, "time": _time(config, shape, num_parameters, assumed, rounds)}
+    return {**found, "time": time}
 
 
 def _rounds(config: RunConfig, index: BlockIndex, round_tokens: int) -> int:
     aim = goal(config, index)
     return aim.rounds if aim.rounds is not None else -(-(aim.tokens or 0) // round_tokens)
+
+
+def _tokens(config: RunConfig, index: BlockIndex, most: int) -> int:
+    """What is merged at the end: a target in epochs is met exactly, one in tokens by whole blocks;
+    the last round is shorter then."""
+    aim, a_block = goal(config, index).tokens, index.block_tokens
+    if aim is None:
+        return most
+    return aim if config.target.epochs is not None else min(most, -(-aim // a_block) * a_block)
+
+
+def _warnings(config: RunConfig, shape: DataShape, time: dict[str, Any] | None) -> list[str]:
+    """What is possible and hardly meant."""
+    found = []
+    if shape.block_sequences > shape.num_sequences:
+        found.append(
+            f"data.block_sequences = {shape.block_sequences}, and the data have "
+            f"{shape.num_sequences} sequences: an epoch is one short block, for one site"
+        )
+    if time is not None and not time["within_deadline"]:
+        found.append(
+            "rounds.deadline_s is shorter than a round's training: every round would be cut by it"
+        )
+    return found
 
 
 def _device(config: RunConfig, shape: DataShape, num: int, vocab: int) -> dict[str, int]:

@@ -154,7 +154,11 @@ def _figures(console: Console, found: Findings) -> None:
     tail = f"; the last {rest} stand on this copy's word" if rest else ""
     console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
     if found.lineage:
-        console.print(f"Forked from version {found.lineage.version} of {found.lineage.run}.")
+        come = found.lineage
+        console.print(
+            f"Forked from version {come.version} of run {come.run}, {come.tokens:,} tokens into it "
+            f"(parameters {come.parameters_digest[:12]})."
+        )
     if found.evaluations:
         console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}.")
     if found.signatures:

@@ -21,6 +21,7 @@ def facts_of(view: View, version: int, found: Findings, corpus: Corpus) -> dict[
         "version": version,
         "num_parameters": run.num_parameters,
         "tokens": row.merged_tokens if row else 0,
+        "lineage": found.lineage.model_dump(mode="json") if found.lineage else None,
         "epoch_tokens": view.index().epoch_tokens,
         "parameters_digest": row.parameters_digest if row else run.initial_digest,
         "manifest_digest": view.manifest_digest(),
@@ -59,6 +60,20 @@ def _evaluation(view: View, version: int) -> dict[str, Any] | None:
     return dict(zip(names, rows[0], strict=True)) if rows else None
 
 
+def _trained(facts: dict[str, Any]) -> str:
+    """Of a fork, those of its parents are in the model too."""
+    own, come = facts["tokens"], facts["lineage"]
+    total = f"{own + come['tokens']:,}, {own:,} of them in this run" if come else f"{own:,}"
+    return f"{total}; an epoch of its data has {facts['epoch_tokens']:,}"
+
+
+def _origin(come: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if come is None:
+        return []
+    digest = come["parameters_digest"]
+    return [("forked from", f"{come['run']}, version {come['version']} (parameters `{digest}`)")]
+
+
 def model_card(facts: dict[str, Any]) -> str:
     """Markdown, headed by what a model hub reads."""
     found, sites = facts["evaluation"], facts["sites"]
@@ -71,8 +86,9 @@ def model_card(facts: dict[str, Any]) -> str:
     who = ", ".join(f"{site} ({num})" for site, num in sites.items()) or "none"
     rows = [
         ("run and version", f"{facts['run']}, version {facts['version']}"),
+        *_origin(facts["lineage"]),
         ("parameters", f"{facts['num_parameters']:,}"),
-        ("tokens trained", f"{facts['tokens']:,}, of {facts['epoch_tokens']:,} an epoch"),
+        ("tokens trained", _trained(facts)),
         ("quality", measured),
         ("audit", facts["audit"]),
         ("sites (incarnations)", who),

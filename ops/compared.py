@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from eventlog.errors import AtollError
 from leases.findings import Findings
 
-_NUMBERS = ("loss", "perplexity", "bits_per_byte", "num_tokens", "tokens", "num_parameters")
 NEAR = 0.02  # of the tokens: a run is as long as its target, rounded up to a block
+UNMEASURED = "No version was evaluated, so none can be compared with the baseline: atoll eval"
 
 
 class BaselineUnreadable(AtollError):
     """A file that is no result of `atoll baseline`."""
+
+
+class Result(BaseModel):
+    """Of what `atoll baseline` wrote, what a run is held beside (docs/steering.md has all of it).
+    `curve`: tokens, and the mean training loss since the point before."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal["baseline"]
+    loss: float
+    perplexity: float
+    bits_per_byte: float
+    num_tokens: PositiveInt
+    tokens: PositiveInt
+    steps: NonNegativeInt
+    batch_sequences: PositiveInt
+    lr: float
+    num_parameters: PositiveInt
+    manifest_digest: str
+    curve: list[tuple[NonNegativeInt, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +66,20 @@ class Compared:
         return said + (f". Not like with like: {'; '.join(self.unlike)}" if self.unlike else "")
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Result:
     """The result that `atoll baseline` wrote. Raises BaselineUnreadable."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise BaselineUnreadable(f"{path}: cannot be read as JSON: {error}") from error
-    numbers = isinstance(found, dict) and all(
-        isinstance(found.get(name), int | float) for name in _NUMBERS
-    )
-    if not numbers or found.get("kind") != "baseline":
-        raise BaselineUnreadable(f"{path}: not a result of atoll baseline")
-    content: dict[str, Any] = found
-    return content
+        return Result.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BaselineUnreadable(f"{path}: cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise BaselineUnreadable(f"{path}: not a result of atoll baseline: {why}") from error
 
 
-def compare(baseline: dict[str, Any], found: Findings) -> Compared | None:
+def compare(baseline: Result, found: Findings) -> Compared | None:
     """The run's newest evaluation beside the baseline's; None where the run has none."""
     if not found.evaluations:
         return None
@@ -70,24 +89,24 @@ def compare(baseline: dict[str, Any], found: Findings) -> Compared | None:
         version=one.version,
         loss=one.loss,
         tokens=tokens,
-        baseline_loss=float(baseline["loss"]),
-        baseline_tokens=int(baseline["tokens"]),
-        gap_nats=one.loss - float(baseline["loss"]),
+        baseline_loss=baseline.loss,
+        baseline_tokens=baseline.tokens,
+        gap_nats=one.loss - baseline.loss,
         unlike=tuple(_unlike(baseline, found, tokens)),
     )
 
 
-def _unlike(baseline: dict[str, Any], found: Findings, tokens: int) -> list[str]:
+def _unlike(baseline: Result, found: Findings, tokens: int) -> list[str]:
     one, why = found.evaluations[-1], []
-    if baseline.get("manifest_digest") != found.manifest_digest:
+    if baseline.manifest_digest != found.manifest_digest:
         why.append("other data (manifest digests differ)")
-    if baseline["num_parameters"] != found.num_parameters:
-        why.append(f"{found.num_parameters:,} parameters, not {baseline['num_parameters']:,}")
-    if baseline["num_tokens"] != one.num_tokens:
+    if baseline.num_parameters != found.num_parameters:
+        why.append(f"{found.num_parameters:,} parameters, not {baseline.num_parameters:,}")
+    if baseline.num_tokens != one.num_tokens:
         why.append(
-            f"measured on {one.num_tokens:,} held-out tokens, not {baseline['num_tokens']:,} "
+            f"measured on {one.num_tokens:,} held-out tokens, not {baseline.num_tokens:,} "
             f"(atoll eval {found.run} measures on all)"
         )
-    if abs(tokens - baseline["tokens"]) > NEAR * baseline["tokens"]:
-        why.append(f"{tokens:,} tokens trained, not {baseline['tokens']:,}")
+    if abs(tokens - baseline.tokens) > NEAR * baseline.tokens:
+        why.append(f"{tokens:,} tokens trained, not {baseline.tokens:,}")
     return why

@@ -49,6 +49,8 @@ def lines(plan: dict[str, Any], assumed: list[str]) -> Iterator[str]:
         yield "time                 not known: give --device NAME, or --tokens-per-s N of a site"
     else:
         yield from _time(time)
+    for warning in plan["warnings"]:
+        yield f"warning              {warning}"
     for one in assumed:
         yield f"assumed              {one}"
 
@@ -60,8 +62,3 @@ def _time(time: dict[str, Any]) -> Iterator[str]:
         f"{span(time['exchange_s'])} {beside}: {time['overhead_share']:.1%} of the time is waited"
     )
     yield f"                     the run takes about {span(time['run_s'])}"
-    if not time["within_deadline"]:
-        yield (
-            "warning              rounds.deadline_s is shorter than a round's training: every "
-            "round would be cut by it"
-        )

@@ -268,6 +268,8 @@ def _too_few(sources: Sequence[Source], found: Sequence[Packed]) -> str:
     odd: Tally = sum((Tally(one.odd) for one in found), Tally())
     left_out = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
     where = ", ".join(str(source.place or source.label.get("name")) for source in sources)
-    return f"{where}: {num} documents; at least two are needed, one of them to hold out" + (
-        f" (odd ones: {left_out})" if left_out else ""
+    documents = "1 document" if num == 1 else f"{num} documents"
+    field = "; rows without the field are null: --field names another" if odd["null"] else ""
+    return f"{where}: {documents}; at least two are needed, one of them to hold out" + (
+        f" (odd ones: {left_out}{field})" if left_out else ""
     )

@@ -79,7 +79,7 @@ class Files:
         if self.place.is_file():
             return [(self.place.name, self.place)]
         if not self.place.is_dir():
-            raise DataInvalid(f"{self.place}: no such folder of text; give one that exists")
+            raise DataInvalid(f"{self.place}: no such file or folder of text; give one that exists")
         found = list(self._walk())
         return sorted(found, key=lambda pair: os.fsencode(pair[0]))
 

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from eventlog.signatures import Anchor
     from leases.findings import Findings
     from leases.life import Life
-    from ops.compared import Compared
+    from ops.compared import Compared, Result
     from outer.verify import Deep
 
 Outcome = tuple["Findings", "Deep | None"]
-_UNMEASURED = "No version was evaluated, so none can be compared with the baseline: atoll eval"
 MAX_DIGITS = 18  # of an epoch's or a block's number; any such fits a database
 
 
@@ -84,13 +83,14 @@ def audit(
     from leases.life import Life
 
     found, published = file_or_run(target), _anchor(anchor)
+    centralised = _baseline(baseline)
     life = Life(*block) if block else None
     if isinstance(found, Path):
         findings, went = _of_file(found, life, deep, published)
     else:
         findings, went = asyncio.run(_of_run(found, broker, life, deep, published))
     unlike = None if parent is None else _unlike(findings, parent, broker)
-    compared = None if baseline is None else _compared(findings, baseline)
+    compared = _compared(findings, centralised)
     ok = findings.ok and (went is None or went.ok) and not unlike
     if life is not None and ok:
         from ops import auditview
@@ -101,7 +101,7 @@ def audit(
         whole = _as_json(findings, went, life, explain, ok)
         if unlike is not None:
             whole["parent"] = {"log": parent, "ok": not unlike, "what": unlike}
-        if baseline is not None:
+        if centralised is not None:
             whole["baseline"] = compared.as_json() if compared else None
         print_json(whole)
     else:
@@ -109,8 +109,10 @@ def audit(
         if unlike is not None:
             said = f"does not hold: {unlike}" if unlike else f"holds: {parent} says the same"
             click.echo(f"Its lineage {said}")
-        if baseline is not None:
-            click.echo(compared.line() if compared else _UNMEASURED)
+        if centralised is not None:
+            from ops.compared import UNMEASURED
+
+            click.echo(compared.line() if compared else UNMEASURED)
     if not ok:
         raise click.exceptions.Exit(exits.VIOLATION)
 
@@ -133,10 +135,17 @@ def _unlike(findings: Findings, parent: str, broker: Reach) -> str:
     return asyncio.run(verify(findings.lineage, file_or_run(parent), broker))
 
 
-def _compared(findings: Findings, baseline: Path) -> Compared | None:
-    from ops.compared import compare, load
+def _baseline(path: Path | None) -> Result | None:
+    """Read before the log is, so that a mistake is told at once. Raises BaselineUnreadable."""
+    from ops.compared import load
 
-    return compare(load(baseline), findings)
+    return None if path is None else load(path)
+
+
+def _compared(findings: Findings, centralised: Result | None) -> Compared | None:
+    from ops.compared import compare
+
+    return None if centralised is None else compare(centralised, findings)
 
 
 def _of_file(path: Path, life: Life | None, deep: bool, anchor: Anchor | None) -> Outcome:

@@ -45,7 +45,12 @@ def data() -> None:
     metavar=".EXT",
     help="Take only files of a folder that end so; may be given again.",
 )
-@click.option("--vocab-size", default=4096, show_default=True, help="Entries of a new tokenizer.")
+@click.option(
+    "--vocab-size",
+    type=click.IntRange(257, 1 << 20),
+    metavar="N",
+    help="Entries of a new tokenizer; by default 4096.",
+)
 @click.option(
     "--tokenizer",
     metavar="NAME|PATH",
@@ -59,13 +64,24 @@ def data() -> None:
     "sequence.",
 )
 @click.option(
-    "--sequence-tokens", default=128, show_default=True, help="Tokens that a sequence trains."
+    "--sequence-tokens",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Tokens that a sequence trains.",
 )
 @click.option(
-    "--subset", default=1, show_default=True, metavar="N", help="Take one document in N only."
+    "--subset",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Take one document in N only.",
 )
 @click.option(
     "--heldout-every",
+    type=click.IntRange(min=2),
     default=20,
     show_default=True,
     metavar="N",

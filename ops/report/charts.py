@@ -33,23 +33,40 @@ def learning(facts: Facts, by_time: bool) -> Any:
             for one in facts["versions"]
             if one["loss"] is not None and math.isfinite(one["loss"])
         ]
-        tokens = {one["version"]: one["merged_tokens"] for one in facts["versions"]} | {0: 0}
+        before = facts["lineage"]["tokens"] if facts["lineage"] else 0
+        tokens = {one["version"]: before + one["merged_tokens"] for one in facts["versions"]}
+        tokens[0] = before
 
         def where(one: dict[str, Any]) -> float:
-            return (one["at_s"] or 0.0) / step_s if by_time else tokens.get(one["version"], 0)
+            return (one["at_s"] or 0.0) / step_s if by_time else tokens.get(one["version"], before)
 
         points = thinned([(where(one), one["loss"]) for one in versions], MAX_POINTS)
         _line(loss, points, SERIES[0])
+        if facts["baseline"] and not by_time:
+            _centralised(loss, perplexity, facts["baseline"])
         _perplexities(perplexity, points, [(where(one), one) for one in facts["evaluations"]])
         for axes, title in ((loss, "training loss, nats a token"), (perplexity, "perplexity")):
             axes.set_title(title)
-            axes.set_xlabel(f"wall time, {unit}" if by_time else "merged tokens")
-            axes.set_xlim(left=0)
+            merged = "merged tokens" + ", with those before the fork" * bool(before)
+            axes.set_xlabel(f"wall time, {unit}" if by_time else merged)
+            axes.set_xlim(left=0 if by_time or facts["baseline"] else before)
             if not by_time:
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compact(x)))
             axes.xaxis.set_major_locator(steps(4 if narrow else 6))
 
     return draw
+
+
+def _centralised(loss: Axes, perplexity: Axes, baseline: dict[str, Any]) -> None:
+    """The baseline's losses in training, and its held-out perplexity at its end."""
+    points = [(x, y) for x, y in baseline["curve"] if math.isfinite(y)]
+    if points:
+        x, y = zip(*thinned(points, MAX_POINTS), strict=True)
+        loss.plot(x, y, color=SERIES[2], lw=1.0, alpha=0.8, zorder=1, label="one machine")
+        loss.legend(loc="upper right")
+    if math.isfinite(baseline["perplexity"]):
+        perplexity.plot([baseline["tokens"]], [baseline["perplexity"]], "D", color=SERIES[2],
+                        markersize=5, label="one machine, held-out", clip_on=False)  # fmt: skip
 
 
 def _perplexities(

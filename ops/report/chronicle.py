@@ -14,6 +14,7 @@ from eventlog import events
 from eventlog.codec import Entry
 from eventlog.config import RunConfig
 from leases.blocks import BlockIndex
+from leases.goodput import Goodput
 from leases.overhead import SECONDS, Overhead, Row
 from leases.states import is_void
 from ops.spells import Spells
@@ -80,6 +81,7 @@ class Chronicle:
     pauses: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
     placement: list[dict[str, Any]] = field(default_factory=list)
+    goodput: Goodput = field(default_factory=Goodput)
     _index: BlockIndex | None = None
     _bytes: dict[int, int] = field(default_factory=dict)  # of deltas that are not decided yet
     _cut: list[int] = field(default_factory=list)  # the deltas of the newest
@@ -100,6 +102,7 @@ class Chronicle:
         self.began_ns = entry.record.time_ns if self.began_ns is None else self.began_ns
         self.ended_ns = max(self.ended_ns, entry.record.time_ns)
         self._overhead.see(entry, void)
+        self.goodput.see(entry, void)
         if entry.event is None or is_void(void):
             return
         note = _NOTES.get(entry.event.type)

@@ -16,6 +16,7 @@ from leases.findings import Findings, Share
 from leases.overhead import SECONDS
 from leases.progress import goal, share_done
 from leases.view import View
+from ops.compared import Result, compare
 from ops.placement.history import Start
 from ops.report.chronicle import Chronicle, Life, Round, Tally
 from ops.report.queues import queues
@@ -25,8 +26,14 @@ MAX_VOID = 200  # void events that are listed one by one; all are counted
 _FP32_BYTES = 4
 
 
-def facts(audit: Audit, found: Chronicle, starts: Sequence[Start]) -> dict[str, Any]:
-    """Everything a report says (docs/report.md). Raises nothing on a log that an audit has read."""
+def facts(
+    audit: Audit,
+    found: Chronicle,
+    starts: Sequence[Start],
+    baseline: Result | None = None,
+) -> dict[str, Any]:
+    """Everything a report says (docs/report.md). Raises nothing on a log that an audit has read.
+    `baseline`: the centralised training that the run is held beside."""
     findings, view = audit.result(), audit.view
     lives = sorted(found.lives.values(), key=lambda life: life.incarnation)
     whole: dict[str, Any] = {
@@ -40,6 +47,9 @@ def facts(audit: Audit, found: Chronicle, starts: Sequence[Start]) -> dict[str, 
         "about": _about(view, found),
         "versions": _versions(view, found),
         "evaluations": found.evaluations,
+        "lineage": findings.lineage.model_dump(mode="json") if findings.lineage else None,
+        "baseline": _baseline(baseline, findings),
+        "goodput": found.goodput.as_json(),
         "sites": _sites(findings, view, found, lives),
         "lives": [asdict(life) for life in lives],
         "working": {site: spells.spells for site, spells in sorted(found.working.items())},
@@ -80,6 +90,16 @@ def _about(view: View, found: Chronicle) -> dict[str, Any]:
         "config_digest": found.created.config_digest,
         "manifest_digest": found.created.data.manifest_digest,
     }
+
+
+def _baseline(baseline: Result | None, findings: Findings) -> dict[str, Any] | None:
+    """The centralised training, and the newest evaluation beside its own where there is one."""
+    if baseline is None:
+        return None
+    compared = compare(baseline, findings)
+    names = {"kind", "manifest_digest"}
+    told = baseline.model_dump(mode="json", exclude=names)
+    return {**told, "compared": compared.as_json() if compared else None}
 
 
 def _versions(view: View, found: Chronicle) -> list[dict[str, Any]]:

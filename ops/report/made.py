@@ -9,25 +9,28 @@ from eventlog.codec import Entry
 from eventlog.log import EventLog
 from leases.audit import Audit
 from ops.auditing import Progress, audited_file, feed_run, opened_audit
+from ops.compared import Result
 from ops.placement.history import Starts
 from ops.report.chronicle import Chronicle
 from ops.report.facts import facts
 
 
-def of_file(path: Path, progress: Progress) -> dict[str, Any]:
+def of_file(path: Path, progress: Progress, baseline: Result | None = None) -> dict[str, Any]:
     """Of an exported log; of a damaged one, what stands before the damage. Raises AtollError where
     it is no log of ours."""
     reader = _Reader()
     with audited_file(path, None, progress, reader.see) as audit:
-        return reader.facts(audit)
+        return reader.facts(audit, baseline)
 
 
-async def of_run(run: str, log: EventLog, progress: Progress) -> dict[str, Any]:
+async def of_run(
+    run: str, log: EventLog, progress: Progress, baseline: Result | None = None
+) -> dict[str, Any]:
     """Of a run's log as it stands now. Raises LogUnavailable."""
     reader = _Reader()
     with opened_audit(run, None, reader.see) as audit:
         await feed_run(audit, log, progress)
-        return reader.facts(audit)
+        return reader.facts(audit, baseline)
 
 
 class _Reader:
@@ -40,5 +43,5 @@ class _Reader:
         self._chronicle.see(entry, void)
         self._starts.see(entry, void)
 
-    def facts(self, audit: Audit) -> dict[str, Any]:
-        return facts(audit, self._chronicle, self._starts.found)
+    def facts(self, audit: Audit, baseline: Result | None) -> dict[str, Any]:
+        return facts(audit, self._chronicle, self._starts.found, baseline)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ops.numbers import compact, share, size
 from ops.report import charts, exchange, placing, tables
-from ops.report.markup import Html, figure, join, tag, tile
+from ops.report.markup import Html, figure, join, tag, text, tile
 from outer.waiting import span
 
 Facts = dict[str, Any]
@@ -72,7 +72,25 @@ def _header(facts: Facts) -> Html:
         ]
     )
     reason = tag("p", facts["reason"]) if facts["reason"] else ""
-    return join([tag("header", first), tag("p", what + when, class_="sub"), reason])
+    return join([tag("header", first), tag("p", what + when, class_="sub"), _origin(facts), reason])
+
+
+def _origin(facts: Facts) -> Html:
+    """Of a fork: where it comes from."""
+    come = facts["lineage"]
+    if not come:
+        return Html("")
+    inside = [
+        Html("Forked from version "),
+        tag("b", f"{come['version']:,}", data_fact="lineage.version"),
+        Html(" of run "),
+        tag("b", come["run"], data_fact="lineage.run"),
+        text(f", {come['tokens']:,} tokens into it; its parameters are "),
+        tag("span", come["parameters_digest"][:12], class_="digest",
+            data_fact="lineage.parameters_digest"),
+        text(f". atoll audit {facts['run']} --parent {come['run']} holds that against its log."),
+    ]  # fmt: skip
+    return tag("p", Html("".join(inside)))
 
 
 def _tiles(facts: Facts) -> Html:
@@ -121,7 +139,7 @@ def _pictures(facts: Facts) -> list[Html]:
     num_sites = min(len(facts["sites"]), charts.MAX_SITES)
     tall = (1.0 + 0.42 * num_sites, 1.4 + 0.36 * num_sites)
     learning = _learning(facts)
-    found = [tag("h2", "What it learned"), *learning]
+    found = [tag("h2", "What it learned"), *learning, *tables.beside(facts["baseline"])]
     if facts["sites"]:
         found += [tag("h2", "Who was there"), figure("presence", tall, charts.presence(facts), (
             "Each site from its admission on: strong where it trained, pale where it was there; "
@@ -154,10 +172,11 @@ def _pictures(facts: Facts) -> list[Html]:
 def _learning(facts: Facts) -> list[Html]:
     if not facts["versions"] and not facts["evaluations"]:
         return [tag("p", "No version has been made, so there are none yet.")]
+    beside = ", beside the same model trained on one machine" if facts["baseline"] else ""
     heights = (2.9, 5.0)
     over_tokens, over_time = (charts.learning(facts, by_time) for by_time in (False, True))
     return [
-        figure("tokens", heights, over_tokens, "Loss and perplexity over tokens."),
+        figure("tokens", heights, over_tokens, f"Loss and perplexity over tokens{beside}."),
         figure("time", heights, over_time, "Loss and perplexity over wall time."),
     ]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import exp
 from typing import Any
 
+from leases.goodput import LOSSES
 from leases.overhead import SECONDS
 from ops.numbers import compact, share, size
 from ops.report import placing
@@ -17,6 +19,10 @@ EPOCH = ("epoch", "blocks", "merged", "open", "duplicated", "lost", "quarantined
          "closed")  # fmt: skip
 SITE = ("site", "lives", "present", "merged tokens", "tokens/s of presence", "kept", "granted",
         "merged", "stolen", "taken back", "deltas", "sent", "stalled")  # fmt: skip
+BESIDE = ("", "held-out loss, nats", "perplexity", "tokens", "steps", "sequences a step",
+          "peak rate")  # fmt: skip
+GOODPUT = ("site", "device-hours", "tokens/s", "MFU", "training", "lost", "blocked", "idle",
+           "evaluating", "starting", "rest", "device")  # fmt: skip
 CHECKED = (
     "{events:,} events, each judged where it stands by the fold that everybody uses, and counted "
     "once more apart from it",
@@ -34,6 +40,7 @@ def sections(facts: Facts) -> list[Html]:
     return [
         *_audit(facts["audit"]),
         *_sites(facts),
+        *_goodput(facts["goodput"]),
         *_departures(facts),
         *_refusals(facts),
         *_overheads(facts["audit"]["overheads"]),
@@ -41,6 +48,60 @@ def sections(facts: Facts) -> list[Html]:
         *_rounds(facts["rounds"]),
         *_about(facts),
     ]
+
+
+def beside(baseline: dict[str, Any] | None) -> Iterable[Html]:
+    """The run's newest evaluation and the centralised baseline's, where one was given."""
+    if baseline is None:
+        return
+    yield tag("h2", "Beside one machine")
+    compared = baseline["compared"]
+    rows: list[list[Any]] = [
+        ["one machine", f"{baseline['loss']:.4f}", compact(baseline["perplexity"]),
+         baseline["tokens"], baseline["steps"], baseline["batch_sequences"],
+         f"{baseline['lr']:g}"]
+    ]  # fmt: skip
+    if compared is not None:
+        loss = tag("span", f"{compared['loss']:.4f}", data_fact="baseline.compared.loss")
+        perplexity = compact(exp(min(compared["loss"], 700.0)))
+        run = [f"this run, version {compared['version']}", loss, perplexity, compared["tokens"]]
+        rows.insert(0, [*run, "", "", ""])
+    yield table(BESIDE, rows, BESIDE[:1])
+    if compared is None:
+        yield tag("p", "No version of the run was evaluated, so there is no gap to tell.")
+        return
+    gap = tag("b", f"{compared['gap_nats']:+.4f}", data_fact="baseline.compared.gap_nats")
+    yield tag("p", Html(f"The gap is {gap} nats a token; above 0 the run is worse."))
+    if compared["unlike"]:
+        said = f"Not like with like: {'; '.join(compared['unlike'])}."
+        yield tag("p", said, class_="bad", data_fact="baseline.compared.unlike")
+
+
+def _goodput(goodput: dict[str, Any]) -> Iterable[Html]:
+    """What devices' time went into: `leases.goodput`."""
+    if not goodput["sites"]:
+        return
+    yield tag("h2", "What the time went into")
+    whole = {**goodput, "site": "all", "device": "", "wall_s": None}
+    rows = [
+        [
+            one["site"],
+            f"{one['device_hours']:.2f}",
+            compact(one["tokens_per_s"]),
+            share(one["mfu"]),
+            share(one["training_share"]),
+            *(share(one["lost_share"][name]) for name in LOSSES),
+            one["device"],
+        ]
+        for one in [*goodput["sites"], whole]
+    ]
+    yield table(GOODPUT, rows, (GOODPUT[0], GOODPUT[-1]))
+    said = (
+        "Shares of the time from admissions to departures. Training: of blocks that were merged; "
+        "lost: trained, and not merged; blocked, idle: stood still for the exchange, or for want "
+        "of work; rest: nobody measured it. MFU is told where the device's peak is known."
+    )
+    yield tag("p", said, class_="note")
 
 
 def _audit(audit: dict[str, Any]) -> Iterable[Html]:

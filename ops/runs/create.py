@@ -11,7 +11,18 @@ import click
 from ops.output import Reach, broker_option, json_option, print_json, say
 from ops.rates import bytes_per_s
 
+_OF_CHECK = ("sites", "device", "tokens_per_s", "link")
+
 _SEQUENCE_TOKENS = 1024  # of a plan without data, unless the model takes fewer
+
+
+def _device(_: Any, __: Any, name: str) -> str:
+    from leases.peaks import PEAKS, peak_of
+
+    if name and peak_of(name) is None:
+        known = ", ".join(one for one, _ in PEAKS)
+        raise click.BadParameter(f"{name!r} is none of {known}; give --tokens-per-s N instead")
+    return name
 
 
 def _rate(_: Any, __: Any, text: str) -> float:
@@ -41,7 +52,13 @@ def _rate(_: Any, __: Any, text: str) -> float:
 @click.option(
     "--sites", type=click.IntRange(1), default=3, show_default=True, help="For --check: how many."
 )
-@click.option("--device", default="", metavar="NAME", help="For --check: such as A100 or MI250X.")
+@click.option(
+    "--device",
+    default="",
+    callback=_device,
+    metavar="NAME",
+    help="For --check: such as A100 or MI250X.",
+)
 @click.option(
     "--tokens-per-s",
     type=click.FloatRange(0, min_open=True),
@@ -79,6 +96,7 @@ def create(
     """
     from ops.configure import load
 
+    _check_use(check)
     settings = load(config, overrides)  # before what takes seconds to import
     if check:
         from leases.planning import Assumed
@@ -110,6 +128,15 @@ def create(
     tokens = shape.num_sequences * shape.sequence_tokens
     say(f"{event.num_parameters:,} parameters; {tokens:,} tokens an epoch")
     say(f"next: atoll coordinate {settings.name}; atoll site run {settings.name} NAME --data DIR")
+
+
+def _check_use(check: bool) -> None:
+    """An option that would be passed over is told. Raises click.UsageError."""
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    given = [name for name in _OF_CHECK if context.get_parameter_source(name) is not default]
+    if given and not check:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} is of --check: give it too")
 
 
 async def _create(broker: Reach, settings: Any, model: Any, corpus: Any, named: Any) -> Any:

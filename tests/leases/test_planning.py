@@ -17,14 +17,16 @@ SHAPE = DataShape(
 
 
 def of(assumed: Assumed = Assumed(), **sections: Any) -> dict[str, Any]:  # noqa: B008
-    run: RunConfig = config(
-        {"tokens": 1_000_000},
-        data={"block_sequences": 32},
-        inner={"steps": 16, "batch_sequences": 8},
-        model={"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2},
+    given: dict[str, Any] = {
+        "target": {"tokens": 1_000_000},
+        "data": {"block_sequences": 32},
+        "inner": {"steps": 16, "batch_sequences": 8},
+        "model": {"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2},
         **sections,
-    )
-    return planned(run, SHAPE, 1_000_000, 500, assumed)
+    }
+    run: RunConfig = config(given.pop("target"), **given)
+    size = {"block_sequences": run.data.block_sequences}
+    return planned(run, SHAPE.model_copy(update=size), 1_000_000, 500, assumed)
 
 
 def test_rounds_and_blocks_follow_from_the_configuration() -> None:
@@ -32,7 +34,25 @@ def test_rounds_and_blocks_follow_from_the_configuration() -> None:
     assert (plan["blocks_per_epoch"], plan["epoch_tokens"]) == (32, 128_000)
     assert (plan["blocks_per_round_and_site"], plan["inner_steps_per_round"]) == (4, 16)
     assert plan["tokens_per_round"] == 3 * 4 * 32 * 128
-    assert plan["rounds"] == 21 and plan["tokens"] == 21 * plan["tokens_per_round"]
+    # of a million tokens the last block is begun: 245 of them, one round of which is not whole
+    assert plan["rounds"] == 21 and plan["tokens"] == 245 * 32 * 128
+    assert plan["epochs"] == plan["tokens"] / 128_000 and plan["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("target", "rounds", "tokens"),
+    [({"rounds": 7}, 7, 7 * 49_152), ({"epochs": 2}, 6, 256_000), ({"tokens": 4096}, 1, 4096)],
+)
+def test_tokens_are_those_that_the_target_asks_for(
+    target: dict[str, int], rounds: int, tokens: int
+) -> None:
+    plan = of(target=target)
+    assert (plan["rounds"], plan["tokens"]) == (rounds, tokens)
+
+
+def test_a_block_that_is_larger_than_the_data_is_told() -> None:
+    (warning,) = of(data={"block_sequences": 1024})["warnings"]
+    assert "1024, and the data have 1000 sequences" in warning
 
 
 def test_bytes_are_those_of_fp32_adam_and_of_the_codecs() -> None:
@@ -62,5 +82,6 @@ def test_time_is_told_only_where_a_rate_is_known() -> None:
 
 def test_a_deadline_that_cuts_every_round_is_told() -> None:
     slow = Assumed(tokens_per_s=100.0)
-    assert not of(slow, rounds={"deadline_s": 100.0, "grace_s": 5.0})["time"]["within_deadline"]
+    cut = of(slow, rounds={"deadline_s": 100.0, "grace_s": 5.0})
+    assert not cut["time"]["within_deadline"] and "every round would be cut" in cut["warnings"][0]
     assert of(slow, rounds={"deadline_s": 200.0, "grace_s": 5.0})["time"]["within_deadline"]

@@ -16,7 +16,8 @@ from tests.support.history import MANIFEST
 CONFIGS = Path(__file__).parent.parent.parent / "ops" / "configs"
 RESULT = {
     "kind": "baseline", "loss": 2.0, "perplexity": 7.39, "bits_per_byte": 1.0, "num_tokens": 8,
-    "tokens": 96, "num_parameters": 10, "manifest_digest": MANIFEST,
+    "tokens": 96, "steps": 6, "batch_sequences": 2, "lr": 1e-3, "num_parameters": 10,
+    "manifest_digest": MANIFEST, "curve": [[32, 4.0], [64, 3.0], [96, 2.5]],
 }  # fmt: skip
 
 
@@ -60,14 +61,29 @@ def test_what_keeps_two_from_being_compared_is_told(
     assert why in told
 
 
-def test_a_file_that_is_no_result_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["audit", "report"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"kind": "baseline"}', "loss: Field required"),
+        ("{", "Invalid JSON"),
+        ("[]", "object"),
+        (json.dumps({**RESULT, "kind": "run"}), "kind: "),
+        (json.dumps({**RESULT, "loss": "low"}), "loss: "),
+        (json.dumps({**RESULT, "tokens": 0}), "tokens: "),
+        (json.dumps({**RESULT, "curve": [[32]]}), "curve.0"),
+        ('{"a": ' * 10_000, "Invalid JSON"),
+    ],
+)
+def test_a_file_that_is_no_result_is_told_before_the_log_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, text: str, why: str
 ) -> None:
     path = tmp_path / "other.json"
-    path.write_text('{"kind": "baseline"}')
-    log = exported(story(), tmp_path)
-    assert run(["audit", str(log), "--baseline", str(path)]) == 3
-    assert "not a result of atoll baseline" in capsys.readouterr().err
+    path.write_text(text)
+    (tmp_path / "run.atoll").write_text("no log")
+    assert run([command, str(tmp_path / "run.atoll"), "--baseline", str(path)]) == 3
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "not a result of atoll baseline" in said and why in said
 
 
 def test_a_run_that_is_no_fork_has_no_parent(

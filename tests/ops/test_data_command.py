@@ -70,16 +70,28 @@ def test_the_first_difference_of_two_directories_is_named(text: Path, tmp_path: 
     ("arguments", "code", "says"),
     [
         (["OUT"], 2, "name a FOLDER of text"),
-        (["/no/such/folder", "OUT"], 3, "/no/such/folder: no such folder"),
-        (["TEXT", "OUT", "--vocab-size", "3"], 3, "vocab_size = 3"),
-        (["TEXT", "OUT", "--sequence-tokens", "0"], 3, "sequence_tokens = 0"),
+        (["/no/such/folder", "OUT"], 3, "/no/such/folder: no such file or folder"),
+        (["TEXT", "OUT", "--vocab-size", "3"], 2, "'--vocab-size': 3 is not in the range"),
+        (["TEXT", "OUT", "--vocab-size", "2000000"], 2, "'--vocab-size': 2000000 is not in"),
+        (["TEXT", "OUT", "--sequence-tokens", "0"], 2, "'--sequence-tokens': 0 is not in"),
+        (["TEXT", "OUT", "--heldout-every", "1"], 2, "'--heldout-every': 1 is not in"),
+        (["TEXT", "OUT", "--subset", "0"], 2, "'--subset': 0 is not in"),
+        (["TEXT", "OUT", "--config", "en"], 2, "--config is of a dataset of the hub"),
+        (["TEXT", "OUT", "--split", "train"], 2, "--split is of --hub, or of"),
+        (["FILE", "OUT", "--suffix", ".txt"], 2, "--suffix is of a folder of files"),
+        (["TEXT", "OUT", "--end-of-document", "X"], 2, "--end-of-document is of --tokenizer"),
+        (["TEXT", "OUT", "--tokenizer", "x", "--vocab-size", "300"], 2, "--vocab-size is of a"),
+        (["FILE", "OUT"], 3, ": 1 document; at least two"),
+        (["ROWS", "OUT"], 3, "(odd ones: 2 null; rows without the field are null: --field"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
     text: Path, tmp_path: Path, capsys, arguments: list[str], code: int, says: str
 ) -> None:
     out = tmp_path / "out"
-    names = {"TEXT": str(text), "OUT": str(out)}
-    assert run(["data", "build", *(names.get(word, word) for word in arguments)]) == code
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"content": "a"}\n{"content": "b"}\n')
+    names = {"TEXT": text, "FILE": text / "07.txt", "ROWS": rows, "OUT": out}
+    assert run(["data", "build", *(str(names.get(word, word)) for word in arguments)]) == code
     assert says in capsys.readouterr().err.splitlines()[-1]
-    assert not out.exists()
+    assert not (out / "manifest.json").exists() and (code == 3 or not out.exists())

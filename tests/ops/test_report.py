@@ -32,10 +32,12 @@ ROOT = Path(__file__).parent.parent.parent
 ATOLL = [sys.executable, "-c", "from ops.cli import main; main()"]
 
 
-def reported(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+def reported(
+    file: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[str, dict[str, Any]]:
     """The page of a log, and the facts embedded in it."""
     page = file.with_suffix(".html")
-    assert run(["report", str(file), "-o", str(page)]) == 0
+    assert run(["report", str(file), "-o", str(page), *options]) == 0
     capsys.readouterr()
     text = page.read_text(encoding="utf-8")
     (embedded,) = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', text)
@@ -47,9 +49,9 @@ def facts_of(file: Path) -> dict[str, Any]:
     return made.of_file(file, lambda *_: None)
 
 
-def audited(file: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def audited(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     """What `atoll audit` says of it."""
-    run(["audit", str(file), "--json", "--explain"])
+    run(["audit", str(file), "--json", "--explain", *options])
     return json.loads(capsys.readouterr().out)
 
 

@@ -36,7 +36,7 @@ def preload(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield str(directory / "p.sock")
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 @pytest.fixture

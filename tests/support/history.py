@@ -13,6 +13,7 @@ from eventlog.events import (
     OPERATOR,
     DataShape,
     Event,
+    Lineage,
     RunCreated,
     SiteJoined,
     Token,
@@ -96,6 +97,8 @@ class History:
         self,
         target: dict[str, int] | None = None,
         num_sequences: int = 22,
+        *,
+        lineage: Lineage | None = None,
         **sections: Any,
     ) -> None:
         self.config = config(target, **sections)
@@ -106,7 +109,10 @@ class History:
         self.keys: dict[str, Key] = {}  # by subject: who signs
         self.why: dict[int, str] = {}
         self.last: Token = (0, "")
-        assert self.operator(created(self.config, num_sequences)) == ""
+        origin: dict[str, Any] = {}
+        if lineage is not None:
+            origin = {"lineage": lineage, "parameters_digest": lineage.parameters_digest}
+        assert self.operator(created(self.config, num_sequences, **origin)) == ""
 
     # -- appending --------------------------------------------------------------------------------
 

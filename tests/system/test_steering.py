@@ -83,6 +83,8 @@ async def test_a_run_whose_loss_explodes_pauses_is_forked_before_it_and_goes_on(
         found = await child.audit("--parent", fleet.run)
         assert found["lineage"]["run"] == fleet.run and found["lineage"]["version"] == version
         assert found["parent"] == {"log": fleet.run, "ok": True, "what": ""}
+        told = (await child.atoll("report", child.run, "--json")).json()
+        assert told["lineage"] == found["lineage"] and told["audit"]["ok"]
         assert come is not None
         row = fleet.history.view.version(version)
         digest = row.parameters_digest if row else fleet.history.view.run().initial_digest
