@@ -10,7 +10,7 @@ from eventlog.codec import decode
 from eventlog.config import RunConfig
 from eventlog.events import Lineage, RunCreated
 from eventlog.log import EventLog
-from leases.forks import child_settings
+from leases.forks import child_settings, lineage
 from leases.retention import first_left
 from leases.view import View
 from ops.configure import ConfigInvalid, changed
@@ -62,17 +62,18 @@ async def fork(
     with Home.find().scratch(view.run().name) as folder:
         parameters = await parameters_at(view, blobs, folder, version)
     shape = view.index().shape.model_copy(update={"block_sequences": config.data.block_sequences})
-    lineage = await _lineage(view, log, version)
+    origin = await origin_at(view, log, version)
 
-    beginning = Beginning(parameters, view.run().num_parameters, shape, lineage)
+    beginning = Beginning(parameters, view.run().num_parameters, shape, origin)
     return await begin(
         connection, config, lambda store, place: begun(config, beginning, store, place)
     )
 
 
-async def _lineage(view: View, log: EventLog, version: int) -> Lineage:
-    """Where the parent stood at a version, and which event says so."""
-    row = view.version(version)
+async def origin_at(view: View, log: EventLog, version: int) -> Lineage:
+    """Where the parent stood at a version, and which event says so; of a parent that is a fork
+    itself, with the tokens that came before it."""
+    row, before = view.version(version), lineage(view)
     sequence = row.seq if row else view.ask("SELECT created_seq FROM run")[0][0]
     (record,) = await log.read(sequence - 1, limit=1)
     envelope = decode(record).envelope
@@ -82,5 +83,5 @@ async def _lineage(view: View, log: EventLog, version: int) -> Lineage:
         version=version,
         parameters_digest=row.parameters_digest if row else view.run().initial_digest,
         made=(sequence, envelope.id),
-        tokens=row.merged_tokens if row else 0,
+        tokens=(row.merged_tokens if row else 0) + (before.tokens if before else 0),
     )

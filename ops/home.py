@@ -98,11 +98,16 @@ class Home:
         (self._made("data") / run).write_bytes(os.fsencode(folder.absolute()))
 
     def data_of(self, run: str) -> Path | None:
-        """Where the data of a run lie, if it was created on this machine."""
+        """Where the data of a run lie, if it was created, or forked from such a one, here."""
         try:
             return Path(os.fsdecode((self.root / "data" / run).read_bytes()))
         except OSError:
             return None
+
+    def note_fork(self, run: str, new: str) -> None:
+        """A fork trains on its parent's data: what is remembered of one holds for the other."""
+        if (folder := self.data_of(run)) is not None:
+            self.note_data(new, folder)
 
     def process_log(self, name: str) -> Path:
         """Where a background process writes what it says."""

@@ -49,11 +49,13 @@ def fork(
     order of its epochs is drawn anew. Its log says where it comes from, and `atoll audit NEW
     --parent RUN` verifies that. RUN itself is not touched.
     """
+    from ops.home import Home
     from ops.signals import clean_up_on_termination
 
     clean_up_on_termination()
     event = asyncio.run(_fork(run, version, name, overrides, broker))
     new, lineage = event.config["name"], event.lineage
+    Home.find().note_fork(run, new)
     if as_json:
         print_json(
             {

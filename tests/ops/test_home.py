@@ -77,3 +77,12 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_holds_stays(tmp_p
     with Home(tmp_path).scratch("r") as own:
         assert own.is_dir() and not theirs.exists()
     assert list((tmp_path / "scratch" / "r").iterdir()) == []
+
+
+def test_a_fork_has_its_parents_data(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.note_fork("elsewhere", "fork-of-elsewhere")
+    assert home.data_of("fork-of-elsewhere") is None
+    home.note_data("parent", tmp_path / "tokens")
+    home.note_fork("parent", "child")
+    assert home.data_of("child") == tmp_path / "tokens"
