@@ -127,11 +127,11 @@ def presence(facts: Facts) -> Any:
         sites = shown_sites(facts)
         row = {site: number for number, site in enumerate(sites)}
         for pause in facts["pauses"]:
-            until = facts["seconds"] if pause["until_s"] is None else pause["until_s"]
+            until = facts["ran_until_s"] if pause["until_s"] is None else pause["until_s"]
             axes.axvspan(pause["from_s"] / step_s, until / step_s, color=COLOUR["rule"], lw=0)
         for life in facts["lives"]:
             if life["site"] in row:
-                _life(axes, life, row[life["site"]], facts["seconds"], step_s)
+                _life(axes, life, row[life["site"]], facts["ran_until_s"], step_s)
         for site in sites:
             spells = facts["working"].get(site, [])
             bars = [(a / step_s, max((b - a) / step_s, 0.0)) for a, b in spells]

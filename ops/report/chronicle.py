@@ -71,6 +71,7 @@ class Chronicle:
     ended_ns: int = 0
     created: events.RunCreated | None = None
     finished: events.RunFinished | None = None
+    finished_s: float | None = None
     lives: dict[int, Life] = field(default_factory=dict)
     rounds: dict[int, Round] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -96,6 +97,12 @@ class Chronicle:
     def seconds(self) -> float:
         """From the first record to the last."""
         return 0.0 if self.began_ns is None else (self.ended_ns - self.began_ns) / 1e9
+
+    @property
+    def ran_until_s(self) -> float:
+        """Until when sites that nothing ended were there: what is written to the log of a run that
+        is over, such as evaluations, keeps nobody."""
+        return self.seconds if self.finished_s is None else self.finished_s
 
     def see(self, entry: Entry, void: str) -> None:
         """Take in one event."""
@@ -217,8 +224,8 @@ class Chronicle:
         if self.pauses:
             self.pauses[-1]["until_s"] = at_s
 
-    def _finished(self, entry: Entry, _: float) -> None:
-        self.finished = cast(events.RunFinished, entry.event)
+    def _finished(self, entry: Entry, at_s: float) -> None:
+        self.finished, self.finished_s = cast(events.RunFinished, entry.event), at_s
 
     def _placed(self, entry: Entry, at_s: float) -> None:
         assert entry.event is not None

@@ -44,6 +44,7 @@ def facts(
         "began": _moment(found.began_ns),
         "ended": _moment(found.ended_ns if found.began_ns is not None else None),
         "seconds": found.seconds,
+        "ran_until_s": found.ran_until_s,
         "about": _about(view, found),
         "versions": _versions(view, found),
         "evaluations": found.evaluations,
@@ -137,7 +138,7 @@ def _sites(
             shares.get(site) or Share(site, 0, 0, 0, {}),
             found.tally(site),
             [life for life in lives if life.site == site],
-            found.seconds,
+            found.ran_until_s,
             stalls.get(site),
         )
         for site, (tokens, state) in merged.items()

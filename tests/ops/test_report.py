@@ -96,11 +96,13 @@ def test_of_a_recorded_run_sums_are_those_of_its_events(tmp_path: Path) -> None:
 def test_presence_has_every_life_from_its_admission_to_its_departure(tmp_path: Path) -> None:
     entries = [decode(record) for record in demo_records(tmp_path)]
     start = entries[0].record.time_ns
-    came, left = {}, {}
+    came, left, finished = {}, {}, 0.0
     for entry in entries:
         at_s = (entry.record.time_ns - start) / 1e9
         if entry.event.type == "site.admitted":  # type: ignore[union-attr]
             came[entry.record.sequence] = at_s
+        if entry.event.type == "run.finished":  # type: ignore[union-attr]
+            finished = at_s
         if entry.event.type == "site.departed":  # type: ignore[union-attr]
             left[entry.event.incarnation[0]] = (at_s, entry.event.code, entry.event.reason)
     facts = facts_of(tmp_path / "demo.atoll")
@@ -110,8 +112,9 @@ def test_presence_has_every_life_from_its_admission_to_its_departure(tmp_path: P
     present = {one["site"]: one["present_s"] for one in facts["sites"]}
     beta = [one for one in facts["lives"] if one["site"] == "beta"]
     assert len(beta) == 2 and present["beta"] == pytest.approx(
-        beta[0]["left_s"] - beta[0]["came_s"] + facts["seconds"] - beta[1]["came_s"]
+        beta[0]["left_s"] - beta[0]["came_s"] + facts["ran_until_s"] - beta[1]["came_s"]
     )
+    assert facts["ran_until_s"] == finished < facts["seconds"], "what comes later keeps nobody"
     for site, spells in facts["working"].items():
         lives = [one for one in facts["lives"] if one["site"] == site]
         for since, until in spells:
