@@ -85,6 +85,7 @@ async def test_every_process_killed_and_stopped_at_every_point_with_three_server
                     print((await arena.suffer(fault)).line(), flush=True)
                 await leading.whole()
                 await _ends_well(arena)
+    assert len(arena.rows) == len(faults) > 80
     what = "three servers with TLS and keys, whose leader is hurt"
     _write("faults-three.txt", what, [arena], time.monotonic() - began)
 
