@@ -141,6 +141,7 @@ async def test_the_way_from_nothing_to_a_verified_model_as_the_page_has_it(world
         assert (world.folder / file).stat().st_size > 1000, file
 
 
+@pytest.mark.timeout(900)
 async def test_a_broker_for_the_internet_as_its_page_sets_it_up(
     world: World, data: Path, config: Path
 ) -> None:
