@@ -108,6 +108,7 @@ class Terminal:
 async def test_the_way_from_nothing_to_a_verified_model_as_the_page_has_it(world: World) -> None:
     typed = page("start.md")
     broker = Terminal.at(world, BROKER, "broker")
+    await broker.run(typed["Install"].splitlines()[-1])  # behind what installs
     broker.type(typed["The broker"].replace("localhost", HOST))
     await broker.until(f"tls://{HOST}:4222")
 
