@@ -27,9 +27,7 @@ from tests.support.watched import History
 
 SITES = ("alpha", "beta")
 CAUGHT_UP_S = 10.0  # after the broker is back
-WITHIN_S = (
-    300.0  # bounds what has no limit of its own: on a busy machine a block takes a minute
-)
+WITHIN_S = 300.0  # bounds what has no limit of its own: on a busy machine a block takes a minute
 
 
 @dataclass(frozen=True, slots=True)
