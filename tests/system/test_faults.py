@@ -71,7 +71,10 @@ async def test_every_process_killed_and_stopped_at_every_point_with_three_server
 ) -> None:
     """TLS, keys and three servers, whose leader is hurt, once so that it comes back with nothing.
     No fault begins before all three are current, as an operator would wait for that."""
-    began, faults = time.monotonic(), [one for who in (*PROCESSES, EMPTIED) for one in _faults(who)]
+    began, faults = (
+        time.monotonic(),
+        [one for who in (EMPTIED, *reversed(PROCESSES)) for one in _faults(who)],
+    )
     with clustered(tmp_path / "cluster") as cluster:
         async with (
             secured_fleet(cluster, (SURVIVOR, VICTIM), tmp_path, data, config, parents) as fleet,
@@ -85,6 +88,7 @@ async def test_every_process_killed_and_stopped_at_every_point_with_three_server
                     print((await arena.suffer(fault)).line(), flush=True)
                 await leading.whole()
                 await _ends_well(arena)
+    assert len(arena.rows) == len(faults) > 80
     what = "three servers with TLS and keys, whose leader is hurt"
     _write("faults-three.txt", what, [arena], time.monotonic() - began)
 
