@@ -20,8 +20,8 @@ QUICK = 2_520  # one round at H = 100
 
 GAPS = {"H=20": 0.02, "H=100": 0.05}  # nats, what is aimed at
 
-BASELINE = Setting(LONG, 0, 0, 24, "muon", 0.02, hidden=64, block=BLOCK)
-_SITES = Setting(LONG, NUM_SITES, 21, 8, "muon", 0.02, hidden=64, block=BLOCK)
+BASELINE = Setting(LONG, 0, 0, 24, "muon", 0.02, adamw_share=2.5, hidden=64, block=BLOCK)
+_SITES = Setting(LONG, NUM_SITES, 21, 8, "muon", 0.02, adamw_share=3.0, hidden=64, block=BLOCK)
 BEST = {"H=20": _SITES, "H=100": replace(_SITES, h=105)}
 
 
