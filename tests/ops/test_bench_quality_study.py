@@ -14,7 +14,7 @@ from ops.bench.quality_plan import BASELINE, BEST, FINAL, SEEDS, STUDY
 from ops.bench.quality_runs import SEQUENCE_TOKENS, Row, build, play
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-SHORT = 216  # sequences
+SHORT = 432  # sequences
 
 
 @pytest.fixture(scope="module")
