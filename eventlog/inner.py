@@ -17,7 +17,7 @@ class Inner(Section):
     batch_sequences: Positive = 16  # sequences per inner step, all ranks of a site together
     accumulate: Positive = 1  # passes that a step's sequences take one after the other
 
-    # "muon": Muon for the matrices of layers, AdamW for the rest; one rate and decay for both
+    # "muon": Muon for the matrices of layers, AdamW for the rest, with one decay for both
     optimizer: Literal["adamw", "muon"] = "adamw"
     lr: PositiveFloat = 1e-3  # peak learning rate
     warmup: Share = 0.02  # share of the run's progress over which the rate rises from 0
@@ -32,6 +32,7 @@ class Inner(Section):
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95  # and of their squares
     eps: PositiveFloat = 1e-8  # AdamW's
     muon_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95  # of "muon" only
+    adamw_share: PositiveFloat = 1.0  # of "muon" only: AdamW's rate, as a share of lr
     clip_norm: PositiveFloat = 1.0  # of the gradient, L2
     # the inner optimizer's state when a version is folded in
     on_version: Literal["keep", "reset"] = "keep"
@@ -62,11 +63,12 @@ class Inner(Section):
             raise ValueError(
                 f"warmup = {self.warmup:g} and decay = {self.decay:g} are more than the whole run"
             )
-        if self.optimizer != "muon" and self._is_given("muon_momentum"):
-            raise ValueError(
-                f'muon_momentum = {self.muon_momentum:g} with optimizer = "{self.optimizer}"; '
-                'leave it out, or give optimizer = "muon"'
-            )
+        for name in ("muon_momentum", "adamw_share"):
+            if self.optimizer != "muon" and self._is_given(name):
+                raise ValueError(
+                    f'{name} = {getattr(self, name)} with optimizer = "{self.optimizer}"; '
+                    'leave it out, or give optimizer = "muon"'
+                )
         return self
 
     def _is_given(self, name: str) -> bool:

@@ -44,10 +44,11 @@ class InnerOptimizer:
             part.zero_grad(set_to_none=True)
 
     def step(self, rate: float) -> None:
-        """One step at a learning rate."""
+        """One step at a learning rate; of it, AdamW beside Muon has its share."""
         for part in self._parts:
+            beside = self._matrices and not isinstance(part, torch.optim.Muon)
             for group in part.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * self._inner.adamw_share if beside else rate
             part.step()
 
     def state(self) -> Iterator[tuple[str, str, Tensor]]:

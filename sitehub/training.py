@@ -86,8 +86,8 @@ class InnerLoop:
         if inner.activation_checkpointing:
             _recompute_activations(model)
         self.layout = layout or Layout(model)
-        self._module: Any = torch.compile(self.layout.module) if inner.compile else None
-        self._module = self._module or self.layout.module
+        module: Any = self.layout.module
+        self._module: Any = torch.compile(module) if inner.compile else module
         self.model = model
         self.optimizer = InnerOptimizer(model, inner, self.layout)
 

@@ -18,20 +18,7 @@ if TYPE_CHECKING:
     from eventlog.config import RunConfig
 
 SEQUENCE_TOKENS = 64
-BLOCK_SEQUENCES = 40  # of every batch that is tried
 VOCAB_SIZE = 2048
-
-MODEL = {
-    "model_type": "qwen3",
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": SEQUENCE_TOKENS,
-    "tie_word_embeddings": True,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +37,32 @@ class Setting:
     codec: str = "bf16"
     on_version: Literal["keep", "reset"] = "keep"
     delay_blocks: int = 0  # see `ops.bench.pocket.PocketRun`
+    beta1: float = 0.9  # of AdamW, which with "muon" trains the embedding
+    beta2: float = 0.95  # and this
+    muon_momentum: float = 0.95
+    adamw_share: float = 1.0  # of "muon": AdamW's rate
+    weight_decay: float = 0.1
+    hidden: int = 128  # the model's width, a multiple of 64
+    block: int = 40  # sequences
+    outer_final_lr: float = 1.0  # share of `outer_lr` that a cosine ends at; 1: it stays
 
     @property
     def steps(self) -> int:
         """Sequential inner steps."""
         return self.sequences // (self.batch * max(1, self.sites))
 
-    def config(self, seed: int) -> RunConfig:
+    def config(self, seed: int, compiled: bool = False) -> RunConfig:
         """The run's configuration. Raises pydantic.ValidationError."""
         from eventlog.config import RunConfig
 
-        blocks = self.sequences // BLOCK_SEQUENCES
-        per_round = max(1, self.sites) * max(1, self.h * self.batch // BLOCK_SEQUENCES)
+        blocks = self.sequences // self.block
+        per_round = max(1, self.sites) * max(1, round(self.h * self.batch / self.block))
         content: dict[str, Any] = {
             "name": "quality",
             "seed": seed,
             "target": {"rounds": blocks // per_round},
-            "data": {"block_sequences": BLOCK_SEQUENCES},
-            "model": MODEL,
+            "data": {"block_sequences": self.block},
+            "model": self.model(),
             "inner": {
                 "steps": max(1, self.h),
                 "batch_sequences": self.batch,
@@ -76,15 +71,37 @@ class Setting:
                 "warmup": 0.05,
                 "final_lr": 0.0,
                 "on_version": self.on_version,
+                "beta1": self.beta1,
+                "beta2": self.beta2,
+                "muon_momentum": self.muon_momentum,
+                "adamw_share": self.adamw_share,
+                "weight_decay": self.weight_decay,
+                "compile": compiled,
             },
             "outer": {
                 "lr": self.outer_lr,
                 "momentum": self.momentum,
+                "schedule": "constant" if self.outer_final_lr == 1 else "cosine",
+                "final_lr": self.outer_final_lr,
                 "delta_codec": self.codec,
                 "update_codec": self.codec,
             },
         }
         return RunConfig.model_validate(content)
+
+    def model(self) -> dict[str, Any]:
+        """A Qwen3 of two layers with heads of 32."""
+        return {
+            "model_type": "qwen3",
+            "hidden_size": self.hidden,
+            "intermediate_size": 3 * self.hidden,
+            "num_hidden_layers": 2,
+            "num_attention_heads": self.hidden // 32,
+            "num_key_value_heads": self.hidden // 64,
+            "head_dim": 32,
+            "max_position_embeddings": SEQUENCE_TOKENS,
+            "tie_word_embeddings": True,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +143,9 @@ def build(folder: Path, subset: int = 1) -> None:
         building.build([sources.standard_library(), texts], folder, options)
 
 
-def play(setting: Setting, seed: int, data: Path) -> Row:
-    """One training, in this process, with one thread."""
+def play(setting: Setting, seed: int, data: Path, compiled: bool = False) -> Row:
+    """One training, in this process, with one thread. `compiled`: by torch.compile, which needs a
+    C++ compiler and a minute for a process's first; the same but for rounding."""
     import torch
 
     from sitehub.corpus import Corpus
@@ -136,29 +154,25 @@ def play(setting: Setting, seed: int, data: Path) -> Row:
     began, corpus = time.monotonic(), Corpus.open(data)
     with tempfile.TemporaryDirectory(prefix="atoll-quality-") as folder:
         train = _sites if setting.sites else _baseline
-        loss, tokens = train(setting, seed, corpus, Path(folder))
+        loss, tokens = train(setting, setting.config(seed, compiled), corpus, Path(folder))
     return Row(setting, seed, loss, tokens, time.monotonic() - began, corpus.manifest_digest)
 
 
-def _sites(setting: Setting, seed: int, corpus: Any, folder: Path) -> tuple[float, int]:
+def _sites(setting: Setting, config: RunConfig, corpus: Any, folder: Path) -> tuple[float, int]:
     from ops.bench.pocket import PocketRun
 
     run = PocketRun(
-        corpus,
-        setting.config(seed),
-        folder,
-        num_sites=setting.sites,
-        delay_blocks=setting.delay_blocks,
+        corpus, config, folder, num_sites=setting.sites, delay_blocks=setting.delay_blocks
     )
     found = run.play()
     return found.loss, found.tokens
 
 
-def _baseline(setting: Setting, seed: int, corpus: Any, folder: Path) -> tuple[float, int]:
+def _baseline(setting: Setting, config: RunConfig, corpus: Any, folder: Path) -> tuple[float, int]:
     from sitehub.baseline import Baseline, Plan
     from sitehub.founding import start
 
-    config, model = start(setting.config(seed), corpus)
+    config, model = start(config, corpus)
     wanted = Plan(setting.sequences * SEQUENCE_TOKENS, setting.batch, setting.lr, {})
     one = Baseline(config, model, corpus, wanted, folder)
     one.train(lambda _: True)
