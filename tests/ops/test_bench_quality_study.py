@@ -11,7 +11,7 @@ import pytest
 from ops.bench import quality
 from ops.bench.quality import StudyInvalid, missing, paired, read, report
 from ops.bench.quality_plan import BASELINE, BEST, FINAL, SEEDS, STUDY
-from ops.bench.quality_runs import SEQUENCE_TOKENS, Row, build, play
+from ops.bench.quality_runs import SEQUENCE_TOKENS, Row, Setting, build, play
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SHORT = 144  # sequences: of the whole blocks alone
@@ -35,7 +35,7 @@ def test_both_sides_train_the_same_tokens_and_what_is_recorded_reads_the_same(da
 
 
 def test_gaps_are_paired_by_seed_and_data() -> None:
-    def row(setting: quality.Setting, seed: int, loss: float, data: str = "one") -> Row:
+    def row(setting: Setting, seed: int, loss: float, data: str = "one") -> Row:
         return Row(setting, seed, loss, 1, 1.0, data)
 
     best = BEST["H=20"]

@@ -150,7 +150,12 @@ def muon_by_hand(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def test_muon_is_for_matrices_and_leaves_tables_and_gains_to_adamw(corpus: Corpus) -> None:
-    plain = {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "final_lr": 1}
+    plain: dict[str, Any] = {
+        "weight_decay": 0.0,
+        "warmup": 0.0,
+        "schedule": "constant",
+        "final_lr": 1,
+    }
     inner = with_(optimizer="muon", adamw_share=0.25, **plain)
     before, model = build_model(TABLE, 300, 4), build_model(TABLE, 300, 4)
     loop = InnerLoop(model, corpus, inner, block_sequences=4)
