@@ -63,5 +63,11 @@ def _batches() -> Iterator[Setting]:
     yield replace(base, sequences=49_896, batch=72, block=72)
 
 
-STUDY = tuple((one, SEEDS[0]) for part in (_first, _levers, _batches) for one in part())
+def _larger() -> Iterator[Setting]:
+    """2,100 steps of the largest batches that the data last for."""
+    for one, batch in ((_SITES, 28), (BASELINE, 84)):
+        yield replace(one, sequences=176_400, batch=batch, block=84)
+
+
+STUDY = tuple((one, SEEDS[0]) for part in (_first, _levers, _batches, _larger) for one in part())
 FINAL = tuple((one, seed) for seed in SEEDS for one in (BASELINE, *BEST.values()))

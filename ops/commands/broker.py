@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker.settings import ServerSettings
 
 _LOOK_S = 10.0  # between two looks at the server's health
+_PAUSE_S = 0.25  # within which it ends when it is told to
 
 
 @click.group()
@@ -79,21 +80,27 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
         raise click.UsageError(
             f"{place} is configured: its host and port are changed with `atoll broker config`"
         )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while it starts
     with BrokerServer(settings, die_with_parent=True) as server:
         _check_holdings(server)
+        told = _told()
         _announce(server, settings, as_json)
         notify("READY=1")
-        try:
-            _watch(server)
-        except SystemExit:  # SIGTERM
-            _note_holdings(server)
-            raise
-        except KeyboardInterrupt:
-            _note_holdings(server)
+        _watch(server, told)
+        _note_holdings(server)
+        if signal.SIGINT in told:
             server.stop()
             say(f"stopped; all it holds is in {settings.store_dir}, to be served again")
-            raise click.exceptions.Exit(exits.INTERRUPTED) from None
+            raise click.exceptions.Exit(exits.INTERRUPTED)
+
+
+def _told() -> list[int]:
+    """The signals to end that have come, from now on. An exception could be raised by them within
+    anything, the imports of compiled modules too, which do not all pass it on."""
+    told = list[int]()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: told.append(number))
+    return told
 
 
 def _check_holdings(server: BrokerServer) -> None:
@@ -128,9 +135,9 @@ def _announce(server: BrokerServer, settings: ServerSettings, as_json: bool) -> 
     click.echo(server.url)  # last: whoever reads it may stop us at once
 
 
-def _watch(server: BrokerServer) -> None:
-    """Wait for the server's end, which is an error. Say when its health changes; where it has
-    users, suspend who floods it."""
+def _watch(server: BrokerServer, told: list[int]) -> None:
+    """Wait until it is told to end; an end of the server is an error before. Say when its health
+    changes; where it has users, suspend who floods it."""
     from broker.errors import BrokerUnfit
     from broker.guard import Watch
 
@@ -139,17 +146,20 @@ def _watch(server: BrokerServer) -> None:
         if Watch.is_due(server.settings):
             guard = stack.enter_context(contextlib.closing(Watch(server)))
         trouble, looked = "", time.monotonic()
-        while (code := server.wait(guard.pause_s if guard else _LOOK_S)) is None:
+        while not told:
+            code = server.wait(guard.pause_s if guard else _PAUSE_S)
+            if code is not None and not told:  # Ctrl-C ends the server as well
+                what = f"nats-server ended by itself with {code}; see {server.settings.log_file}"
+                raise BrokerUnfit(what)
             now = time.monotonic()
             if guard is not None:
                 with contextlib.suppress(OSError):  # a server that is too busy is asked again
                     for text in guard.look(now):
                         say(text)
-            if now - looked < _LOOK_S and guard:
+            if now - looked < _LOOK_S:
                 continue
             looked, found = now, server.trouble()
             _note_holdings(server)
             if found != trouble:
                 say(f"the broker is not well: {found}" if found else "the broker is well again")
                 trouble = found
-    raise BrokerUnfit(f"nats-server ended by itself with {code}; see {server.settings.log_file}")

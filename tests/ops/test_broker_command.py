@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ops.commands.broker import _told
 
 ROOT = Path(__file__).parent.parent.parent
 SERVE = [sys.executable, "-c", "from ops.cli import main; main()", "broker", "serve", "--json"]
@@ -54,10 +57,23 @@ def test_it_is_ready_when_it_prints_its_url_and_gone_after_a_signal(
         assert connection.recv(5) == b"INFO "  # a NATS server speaks first
     serving.send_signal(number)
     _, said = serving.communicate(timeout=30)
-    assert serving.returncode == code
+    assert serving.returncode == code, said
     assert "Traceback" not in said
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(where, timeout=5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_it_serves_a_signal_interrupts_nothing(number: int) -> None:
+    """An exception raised by one within an import of a compiled module came out as another."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        told = _told()
+        os.kill(os.getpid(), number)
+        assert told == [number]
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def test_one_that_listens_on_every_address_says_how_others_name_it(tmp_path: Path) -> None:
