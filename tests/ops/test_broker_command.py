@@ -65,7 +65,7 @@ def test_it_is_ready_when_it_prints_its_url_and_gone_after_a_signal(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_while_it_serves_a_signal_interrupts_nothing(number: int) -> None:
-    """An exception raised by one within an import of a compiled module came out as another."""
+    """What it raised could land within anything, and come out as another error."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         told = _told()
