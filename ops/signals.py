@@ -33,6 +33,22 @@ def on_request(leave: Callable[[str, str, int], None]) -> None:
         loop.add_signal_handler(number, handle, number)
 
 
+def noted() -> list[int]:
+    """The signals to end that have come since, for who looks now and then and has no loop. What
+    they raised could land within anything, and come out of it as another error. A second one of its
+    kind ends the process at once."""
+    found = list[int]()
+
+    def note(number: int, _: object) -> None:
+        if number in found:
+            os._exit(128 + number)
+        found.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return found
+
+
 def clean_up_on_termination() -> None:
     """SIGTERM ends this process by way of its `finally` blocks, so that what it put into temporary
     folders, and whom it started, goes with it; the exit code is a shell's for SIGTERM."""

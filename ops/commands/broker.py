@@ -15,6 +15,7 @@ from ops import exits
 from ops.deploying import COMMANDS
 from ops.output import json_option, print_json, say
 from ops.restoring import backup, restore
+from ops.signals import noted
 
 if TYPE_CHECKING:
     from broker.server import BrokerServer
@@ -83,7 +84,7 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while it starts
     with BrokerServer(settings, die_with_parent=True) as server:
         _check_holdings(server)
-        told = _told()
+        told = noted()
         _announce(server, settings, as_json)
         notify("READY=1")
         _watch(server, told)
@@ -92,15 +93,6 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
             server.stop()
             say(f"stopped; all it holds is in {settings.store_dir}, to be served again")
             raise click.exceptions.Exit(exits.INTERRUPTED)
-
-
-def _told() -> list[int]:
-    """The signals to end that have come, from now on. An exception could be raised by them within
-    anything, the imports of compiled modules too, which do not all pass it on."""
-    told = list[int]()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: told.append(number))
-    return told
 
 
 def _check_holdings(server: BrokerServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import socket
 import ssl
 import time
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from broker.client import proxy_for
@@ -123,19 +125,18 @@ def _way(host: str, port: int, *, proxied: bool) -> socket.socket:
     proxy = urlsplit(proxy_for("wss", host) or "") if proxied else urlsplit("")
     if not proxy.hostname:
         return socket.create_connection((host, port), timeout=_ANSWER_S)
-    sock = socket.create_connection((proxy.hostname, proxy.port or 80), timeout=_ANSWER_S)
-    who = ""
+    headers = {}
     if proxy.username:
         secret = b64encode(unquote(f"{proxy.username}:{proxy.password or ''}").encode()).decode()
-        who = f"Proxy-Authorization: Basic {secret}\r\n"
-    head = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{who}\r\n"
-    sock.sendall(head.encode())
-    if b" 200" not in (said := _line(sock)):
-        sock.close()
-        raise OSError(f"the proxy {proxy.hostname} says {said.decode(errors='replace').strip()}")
-    while _line(sock).strip():
-        pass
-    return sock
+        headers["Proxy-Authorization"] = f"Basic {secret}"
+    asked = http.client.HTTPConnection(proxy.hostname, proxy.port or 80, timeout=_ANSWER_S)
+    asked.set_tunnel(host, port, headers)
+    try:
+        asked.connect()
+    except (OSError, http.client.HTTPException) as error:
+        asked.close()
+        raise OSError(f"the proxy {proxy.hostname}: {error}") from error
+    return cast(socket.socket, asked.sock)
 
 
 def _line(sock: socket.socket) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,6 +18,8 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from ops.numbers import time_unit
 
 NAMES = ("ink", "muted", "rule", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "paper")
 COLOUR = {name: f"#0100{number:02x}" for number, name in enumerate(NAMES)}
@@ -78,6 +80,19 @@ def label(name: str, narrow: bool) -> str:
     """A site's name beside a picture: a long one gives way in its middle, or no picture is left."""
     most = 18 if narrow else 40
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
+def timeline(axes: Axes, sites: Sequence[str], seconds: float, narrow: bool) -> None:
+    """Axes with a row for each site, the first on top, over the wall time of a log that lasted so
+    long. A row's number is its height; times are in the unit of `ops.numbers.time_unit`."""
+    step_s, unit = time_unit(seconds)
+    axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
+    axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
+    axes.set_ylim(len(sites) - 0.4, -0.75)
+    axes.set_xlim(0, max(seconds / step_s, 1e-9))
+    axes.xaxis.set_major_locator(steps(4 if narrow else 10))
+    axes.set_xlabel(f"wall time, {unit}")
+    axes.grid(axis="y", visible=False)
 
 
 def legend(figure: Figure, axes: Axes, narrow: bool) -> None:

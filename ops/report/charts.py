@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ops.numbers import compact, thinned, time_unit
-from ops.report.canvas import COLOUR, SERIES, label, legend, steps
+from ops.report.canvas import COLOUR, SERIES, label, legend, steps, timeline
 
 MAX_POINTS = 1500  # of a line
 MAX_SITES = 40
@@ -123,7 +123,7 @@ def presence(facts: Facts) -> Any:
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        step_s, unit = time_unit(facts["seconds"])
+        step_s, _ = time_unit(facts["seconds"])
         sites = shown_sites(facts)
         row = {site: number for number, site in enumerate(sites)}
         for pause in facts["pauses"]:
@@ -138,13 +138,7 @@ def presence(facts: Facts) -> Any:
             axes.broken_barh(bars, (row[site] - 0.22, 0.44), color=SERIES[0], lw=0)
         for term in facts["terms"][1:]:
             axes.axvline(term["at_s"] / step_s, color=COLOUR["c4"], lw=0.9, ls=":")
-        axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
-        axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
-        axes.set_ylim(len(sites) - 0.4, -0.75)
-        axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
-        axes.xaxis.set_major_locator(steps(5 if narrow else 10))
-        axes.set_xlabel(f"wall time, {unit}")
-        axes.grid(axis="y", visible=False)
+        timeline(axes, sites, facts["seconds"], narrow)
 
     return draw
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ops.describe import clean
 from ops.report.canvas import Draw, picture
+from outer.waiting import span
 
 
 class Html(str):
@@ -33,6 +34,12 @@ def tag(name: str, content: Any = "", **attributes: str) -> Html:
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     said = "".join(f' {key}="{escape(value)}"' for key, value in pairs)
     return Html(f"<{name}{said}>{text(content)}</{name}>")
+
+
+def lasting(seconds: float | None) -> str:
+    """A time as a table tells it; a dash where there is none. Clocks of several machines may make
+    one of less than nothing, which is none to tell."""
+    return "–" if seconds is None else span(max(0.0, seconds))
 
 
 def tile(value: str, what: str, more: str, fact: str) -> Html:

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from ops.numbers import time_unit
-from ops.report.canvas import COLOUR, label, steps
+from ops.report.canvas import COLOUR, steps, timeline
 from ops.report.charts import MAX_SITES
-from ops.report.markup import Html, figure, join, table, tag
+from ops.report.markup import Html, figure, join, lasting, table, tag
 from outer.waiting import span
 
 Facts = dict[str, Any]
@@ -58,7 +58,8 @@ def sections(facts: Facts) -> Iterable[Html]:
     yield tag("h2", "Placement")
     if found:
         yield tag("ul", join(tag("li", line) for line in _judged(found)))
-        rows = [_row(one, found) for one in found["jobs"][-MAX_ROWS:]]
+        said = {one["job"]: one["said_s"] for one in found["starts"]}
+        rows = [_row(one, said.get(one["job"])) for one in found["jobs"][-MAX_ROWS:]]
         yield table(JOB, rows, ("site", "job", "became"))
     if events:
         columns = ("after", "from", "what", "says")
@@ -89,20 +90,15 @@ def _judged(found: Facts) -> Iterable[str]:
         yield "no forecast rests on starts that were seen, so there is no bound to judge yet"
 
 
-def _row(job: dict[str, Any], found: Facts) -> list[Any]:
-    said = {one["job"]: one for one in found["starts"]}.get(job["job"])
+def _row(job: dict[str, Any], said_s: float | None) -> list[Any]:
     ran = None
     if job["started_s"] is not None and job["ended_s"] is not None:
         ran = job["ended_s"] - job["started_s"]
     became = job["state"] + (f": {job['message']}" if job["message"] else "")
     return [
-        job["site"], job["job"], job["nodes"], span(job["walltime_s"]), _span(job["since_s"]),
-        _span(said and said["said_s"]), _span(job["wait_s"]), _span(ran), became,
+        job["site"], job["job"], job["nodes"], span(job["walltime_s"]), lasting(job["since_s"]),
+        lasting(said_s), lasting(job["wait_s"]), lasting(ran), became,
     ]  # fmt: skip
-
-
-def _span(seconds: float | None) -> str:
-    return "–" if seconds is None else span(max(0.0, seconds))
 
 
 def _said(event: dict[str, Any]) -> str:
@@ -123,7 +119,7 @@ def history(facts: Facts) -> Any:
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         found = facts["queues"]
-        step_s, unit = time_unit(facts["seconds"])
+        step_s, _ = time_unit(facts["seconds"])
         sites = _sites(found)
         row = {site: number for number, site in enumerate(sites)}
         for job in found["jobs"]:
@@ -132,13 +128,7 @@ def history(facts: Facts) -> Any:
         for colour, name in (("c5", "waits in its queue"), ("c3", "runs")):
             axes.bar([0], [0], color=COLOUR[colour], label=name, lw=0)
         axes.plot([], [], "|", color=COLOUR["ink"], markersize=8, label="start expected")
-        axes.set_yticks(range(len(sites)), [label(site, narrow) for site in sites])
-        axes.tick_params(axis="y", length=0, labelcolor=COLOUR["ink"])
-        axes.set_ylim(len(sites) - 0.4, -0.6)
-        axes.set_xlim(0, max(facts["seconds"] / step_s, 1e-9))
-        axes.xaxis.set_major_locator(steps(4 if narrow else 8))
-        axes.set_xlabel(f"wall time, {unit}")
-        axes.grid(axis="y", visible=False)
+        timeline(axes, sites, facts["seconds"], narrow)
         figure.legend(loc="outside upper left", ncols=2 if narrow else 3)
 
     return draw

@@ -10,7 +10,7 @@ from leases.goodput import LOSSES
 from leases.overhead import SECONDS
 from ops.numbers import compact, share, size
 from ops.report import placing
-from ops.report.markup import Html, join, table, tag
+from ops.report.markup import Html, join, lasting, table, tag
 from outer.waiting import span
 
 Facts = dict[str, Any]
@@ -219,7 +219,7 @@ def _rounds(rounds: list[dict[str, Any]]) -> Iterable[Html]:
     rows = [
         [
             one["round"],
-            _after(one["opened_s"]),
+            lasting(one["opened_s"]),
             _lasted(one),
             one["deltas"],
             size(one["delta_bytes"]),
@@ -233,14 +233,10 @@ def _rounds(rounds: list[dict[str, Any]]) -> Iterable[Html]:
     yield tag("details", join([tag("summary", title), table(columns, rows, ())]))
 
 
-def _after(seconds: float | None) -> str:
-    return "–" if seconds is None else span(seconds)
-
-
 def _lasted(one: dict[str, Any]) -> str:
     if one["opened_s"] is None or one["committed_s"] is None:
-        return "–"
-    return span(one["committed_s"] - one["opened_s"])
+        return lasting(None)
+    return lasting(one["committed_s"] - one["opened_s"])
 
 
 def _about(facts: Facts) -> Iterable[Html]:

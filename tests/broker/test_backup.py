@@ -16,7 +16,18 @@ from broker.backup import back_up, restore_backup
 from broker.connection import connect
 from broker.jetstream_log import JetStreamLog
 from eventlog.errors import LockHeld, LogDamaged, RunUnknown
-from tests.broker.test_repair import DAMAGES, NUM, RUN, Damage, block, gone, read, served, written
+from tests.broker.test_repair import (
+    DAMAGES,
+    NUM,
+    RUN,
+    Damage,
+    block,
+    goes_on,
+    gone,
+    read,
+    served,
+    written,
+)
 from tests.contract.events import tick
 from tests.support.secured import secured
 
@@ -36,13 +47,7 @@ async def test_r19_a_damaged_log_is_restored_from_a_backup_with_sequences_and_ti
     damage(folder)
     done = await restore_backup(folder, RUN, file, before)
     assert (done.last_sequence, done.log_digest) == (NUM, made.log_digest)
-    with served(folder) as server:
-        holdings.check(folder, server.monitor_url)
-        assert await read(server.url) == before
-        async with await connect(server.url, name="writer") as connection:
-            log = await JetStreamLog.open(connection, RUN)
-            assert await log.append("coordinator", [tick(NUM + 1)], NUM) == NUM + 1
-            await log.close()
+    await goes_on(folder, before)
     assert (done.aside == "") == (damage is gone)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hurt.backup", "store"]
 

@@ -114,6 +114,17 @@ DAMAGES = [
 ]
 
 
+async def goes_on(folder: Path, before: list[Record]) -> None:
+    """A log that was put back is served, is what it was, and takes the next event."""
+    with served(folder) as server:
+        holdings.check(folder, server.monitor_url)
+        assert await read(server.url) == before
+        async with await connect(server.url, name="writer") as connection:
+            log = await JetStreamLog.open(connection, RUN)
+            assert await log.append("coordinator", [tick(NUM + 1)], NUM) == NUM + 1
+            await log.close()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "store"
@@ -137,12 +148,7 @@ async def test_r19_damage_is_named_at_start_or_at_reading_and_restored_from_the_
     assert bool(said) == (damage is not index_cut), said
     done = await restore(folder, RUN, before)
     assert done.last_sequence == NUM
-    with served(folder) as server:
-        holdings.check(folder, server.monitor_url)
-        assert await read(server.url) == before
-        async with await connect(server.url, name="writer") as connection:
-            log = await JetStreamLog.open(connection, RUN)
-            assert await log.append("coordinator", [tick(NUM + 1)], NUM) == NUM + 1
+    await goes_on(folder, before)
     assert (done.aside == "") == (damage is gone)
     assert done.aside == "" or Path(done.aside).is_dir()
 

@@ -3,64 +3,28 @@ intended, and only starts that an agent saw count."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from eventlog.events import (
-    Event,
-    JobEnded,
-    JobIntended,
-    JobObserved,
-    JobShape,
-    JobSubmitted,
-    PlacementProbed,
-)
-from eventlog.export import to_end, write_export
-from eventlog.writer import Stamp
 from ops import exits
 from ops.cli import run
 from ops.placement.estimate import MIN_OBSERVED
-from tests.support.history import RUN
-from tests.support.scenario import Scenario
+from tests.support.queued import Told, job, log_of
 
-SHAPE = JobShape(nodes=2, walltime_s=3600)
 NUM_JOBS = 30
-SAID_S, WAIT_S = 3600, 7200  # what the probe said, and what it always took
-
-
-def lives(number: int) -> list[Event]:
-    """A job that starts an hour later than probed, and ends; the last one never starts."""
-    at = 1_000_000 + number * 100_000
-    name, job_id = f"j-{number}", str(number + 1)
-    told: list[Event] = [
-        PlacementProbed(
-            shape=SHAPE, outcome="estimated", start_epoch_s=at + SAID_S, asked_epoch_s=at
-        ),
-        JobIntended(job_name=name, shape=SHAPE, reason="it helps", at_epoch_s=at),
-        JobSubmitted(job_name=name, job_id=job_id),
-    ]
-    if number < NUM_JOBS - 1:
-        seen = JobObserved(
-            job_name=name, job_id=job_id, phase="running", nodes=2, walltime_s=3600,
-            started_epoch_s=at + WAIT_S,
-        )  # fmt: skip
-        told += [seen, JobEnded(job_name=name, job_id=job_id, outcome="walltime")]
-    return told
+APART_S, WAIT_S = 100_000, 7200  # each waits four times as long as its probe said
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """The run, exported."""
-    made = Scenario()
+    """The run, exported; its last job never starts."""
+    told: list[Told] = []
     for number in range(NUM_JOBS):
-        for event in lives(number):
-            assert made.append("agent.lumi", [event], Stamp()) == [""]
-    path = tmp_path / "run.atoll"
-    asyncio.run(write_export(RUN, to_end(made.log), path))
-    return path
+        wait_s = WAIT_S if number < NUM_JOBS - 1 else None
+        told += job("lumi", number, number * APART_S, wait_s)
+    return log_of(told, tmp_path)
 
 
 def test_the_starts_of_a_log_are_judged(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
