@@ -93,6 +93,16 @@ def test_the_page_has_both_pictures_and_the_bounds(
     assert "lumi-5" in text and "failed" in text
 
 
+def test_a_job_that_is_to_begin_later_waits_from_then_on(tmp_path: Path) -> None:
+    told: list[Told] = []
+    for at, site, event in job("lumi", 0, 60, 5400):
+        later = {"not_before_epoch_s": START + 60 + 3600}
+        changed = event.model_copy(update=later) if isinstance(event, JobIntended) else event
+        told.append((at, site, changed))
+    (one,) = made.of_file(log_of(told, tmp_path), lambda *_: None)["queues"]["jobs"]
+    assert (one["since_s"], one["started_s"], one["wait_s"]) == (3660, 5460, 1800)
+
+
 def test_where_no_job_has_started_there_is_nothing_to_judge(tmp_path: Path) -> None:
     file = log_of([*job("lumi", 0, 60, None), *job("lumi", 1, 90, None)], tmp_path)
     facts = made.of_file(file, lambda *_: None)
