@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from broker.api import ask, parse, persist
+from broker.api import ask, parse, persist, stream_info
 from broker.appender import EXPECTED
 from broker.client import Outgoing
 from broker.connection import Connection
@@ -178,7 +178,7 @@ class JetStreamBlobs(ChunkedBlobs):
 
     async def _page(self, pattern: str, offset: int) -> tuple[set[tuple[str, str, str]], int]:
         body = {"subjects_filter": self._prefix + pattern, "offset": offset}
-        info = await ask(self._connection.control, f"STREAM.INFO.{self._stream}", body)
+        info = await stream_info(self._connection.control, self._stream, body)
         subjects = info["state"].get("subjects") or {}
         names = (subject.removeprefix(self._prefix).split(".") for subject in subjects)
         found = {(name[0], name[1], name[2]) for name in names if len(name) == 3}

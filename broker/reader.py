@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
-from broker.api import ask, get_message, persist
+from broker.api import get_message, persist, stream_info
 from broker.errors import NO_STREAM, ApiError, EmptyMessage, LinkDown
 from broker.feed import Delivery, Feed
 from broker.link import Link
@@ -155,7 +155,7 @@ class Reader:
     async def _check_stream(self, position: int) -> int:
         """R19: the stream still holds everything up to our position, and nothing was removed."""
         try:
-            state = (await ask(self._link, f"STREAM.INFO.{self._stream}"))["state"]
+            state = (await stream_info(self._link, self._stream))["state"]
         except ApiError as error:
             if error.err_code != NO_STREAM:
                 raise
@@ -185,7 +185,7 @@ class Reader:
             raise LogDamaged(read.sequence, "another event stands there than the one that was read")
 
     async def _first_deleted(self) -> int:
-        info = await ask(self._link, f"STREAM.INFO.{self._stream}", {"deleted_details": True})
+        info = await stream_info(self._link, self._stream, {"deleted_details": True})
         return min(map(int, info["state"].get("deleted") or [1]))
 
     def _filters(self, subjects: Sequence[str] | None) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from broker import holdings
-from broker.api import ask
+from broker.api import ask, persist, stream_info
 from broker.connection import Connection, connect
 from broker.errors import ApiError, BrokerUnfit
 from broker.jetstream_log import JetStreamLog
@@ -36,7 +36,7 @@ from broker.streams import (
     mirror_stream,
 )
 from eventlog.chain import Record, extend, start
-from eventlog.errors import LogDamaged, RunUnknown
+from eventlog.errors import LogDamaged, LogUnavailable, RunUnknown
 from eventlog.export import to_end
 
 _GLOBAL = "$G"  # the server's own account, where a broker without users keeps its streams
@@ -142,11 +142,16 @@ async def _caught_up(connection: Connection, run: str) -> None:
 
 
 async def _last(connection: Connection, name: str) -> int | None:
-    try:
-        info = await ask(connection.control, f"STREAM.INFO.{name}")
-    except ApiError:
-        return None
-    return int(info["state"]["last_seq"])
+    async def look() -> int | None:
+        try:
+            info = await stream_info(connection.control, name)
+        except ApiError:
+            return None
+        return int(info["state"]["last_seq"])
+
+    return await persist(
+        look, _CAUGHT_UP_S, LogUnavailable, f"the end of stream {name} cannot be told"
+    )
 
 
 async def _make_anew(connection: Connection, run: str, last: int) -> None:

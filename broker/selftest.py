@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.api import ask
+from broker.api import stream_info
 from broker.appender import EXPECTED
 from broker.client import Outgoing
 from broker.connection import Connection
@@ -70,7 +70,7 @@ async def selftest(connection: Connection, run: str, patience_s: float = 2.0) ->
 async def _has_blobs(connection: Connection, run: str) -> bool:
     """Whether the run keeps its blobs on the broker; so far as one may ask."""
     try:
-        await ask(connection.control, f"STREAM.INFO.{blob_stream(run)}")
+        await stream_info(connection.control, blob_stream(run))
     except ApiError as error:
         return error.err_code != NO_STREAM
     except LinkDown:

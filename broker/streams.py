@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.api import ask, persist
+from broker.api import ask, persist, stream_info
 from broker.errors import NO_STREAM, ApiError, BrokerUnfit
 from broker.link import Link
 from broker.roles import stream
@@ -136,7 +136,7 @@ async def open_stream(link: Link, config: Config, run: str) -> dict[str, Any]:
     name = config["name"]
     try:
         info = await persist(
-            lambda: ask(link, f"STREAM.INFO.{name}"),
+            lambda: stream_info(link, name),
             _OPEN_S,
             LogUnavailable,
             f"stream {name} cannot be opened",

@@ -4,6 +4,7 @@ from nothing."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from broker.connection import Connection
+from broker.errors import BrokerUnreachable
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
+from eventlog.errors import LogUnavailable
 from tests.support.secured import Cluster, clustered
-from tests.support.three import caught_up, leader
+from tests.support.three import Leading, caught_up, leader
 
 RUN = "three"
 MAX_GAP_S = 10.0
@@ -82,6 +85,31 @@ async def test_a_leader_killed_under_load_loses_and_doubles_nothing(cluster: Clu
     print(f"{len(load.stored)} appends; the longest time without an answer {load.gap_s:.2f} s")
     assert load.gap_s < MAX_GAP_S
     await check(load, log)
+    await operator.close()
+
+
+async def test_a_server_that_lost_its_disk_passes_nothing_off_as_the_log(cluster: Cluster) -> None:
+    operator, _, written = await began(cluster)
+    await JetStreamBlobs.create(operator, RUN)
+    last = await written.append("coordinator", [b"event"] * 20, 0)
+    async with Leading.of(cluster, RUN) as leading:
+        await leading.whole()  # its leader is the one that was chosen when the stream was made
+        leading.kill()
+        leading.empty()
+        leading.start()
+        host = cluster.HOSTS[leading.name]
+        whole = asyncio.create_task(leading.whole())
+        num_reads = 0
+        while not whole.done():
+            with contextlib.suppress(BrokerUnreachable, LogUnavailable):
+                async with await cluster.connect("auditor", host=host) as there:
+                    log = JetStreamLog(there, RUN, patience_s=1.0)
+                    while not whole.done():
+                        assert await log.read(last - 1), "the last event"
+                        num_reads += 1
+            await asyncio.sleep(0.05)
+        await whole
+    assert num_reads
     await operator.close()
 
 

@@ -38,10 +38,11 @@ class Issuing:
     def credentials(self, role: str, name: str = "main") -> Credentials:
         return Credentials.read(self.file(role, name))
 
-    async def connect(self, role: str, name: str = "main") -> Connection:
-        """A connection as somebody."""
+    async def connect(self, role: str, name: str = "main", *, host: str = "") -> Connection:
+        """A connection as somebody; `host`: to this one of the servers only."""
         identity = self.credentials(role, name)
-        return await connect(identity.urls, name=identity.user.label, identity=identity)
+        urls = [one for one in identity.urls.split(",") if host in one]
+        return await connect(",".join(urls), name=identity.user.label, identity=identity)
 
 
 class Secured(Issuing):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from broker.api import ask
+from broker.api import stream_info
 from broker.connection import Connection
 from broker.errors import ApiError, LinkDown
 from broker.server import BrokerServer
@@ -21,7 +21,7 @@ _WHOLE_S = 120.0
 
 async def leader(connection: Connection, run: str) -> str:
     """The server that leads the stream of a run's events."""
-    info = await ask(connection.control, f"STREAM.INFO.{log_stream(run)}")
+    info = await stream_info(connection.control, log_stream(run))
     return str(info["cluster"].get("leader", ""))
 
 
@@ -35,7 +35,7 @@ async def caught_up(connection: Connection, run: str) -> None:
 
 async def _is_whole(connection: Connection, stream: str) -> bool:
     try:
-        info = await ask(connection.control, f"STREAM.INFO.{stream}")
+        info = await stream_info(connection.control, stream)
     except (ApiError, LinkDown):
         return False
     replicas = info.get("cluster", {}).get("replicas", [])
