@@ -51,18 +51,22 @@ async def ask(link: Link, subject: str, body: Mapping[str, Any] | None = None) -
 async def stream_info(
     link: Link, stream: str, query: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """STREAM.INFO by the stream's leader: never stale. Raises ApiError, LinkDown.
-
-    A server of a cluster that comes back with an empty disk answers for seconds for streams that
-    it was chosen to lead when they were made, as if they were empty (nats-server 2.15). Such an
-    answer names no leader, or another: the leader's own has everybody else as replicas.
-    """
+    """STREAM.INFO by the stream's leader: never stale. Raises ApiError, LinkDown."""
     info = await ask(link, f"STREAM.INFO.{stream}", query)
-    cluster = info.get("cluster") or {}
-    others = [one.get("name") for one in cluster.get("replicas") or ()]
-    if others and cluster.get("leader", "") in ("", *others):
+    if not is_leaders(info):
         raise LinkDown(f"another server than its leader answered for stream {stream}")
     return info
+
+
+def is_leaders(info: Mapping[str, Any]) -> bool:
+    """Whether a stream's leader gave this answer, which names everybody else as a replica.
+
+    A server of a cluster that comes back with an empty disk answers for seconds for streams that
+    it was chosen to lead when they were made, as if they were empty (nats-server 2.15.1).
+    """
+    cluster = info.get("cluster") or {}
+    others = [one.get("name") for one in cluster.get("replicas") or ()]
+    return not others or cluster.get("leader", "") not in ("", *others)
 
 
 async def persist(

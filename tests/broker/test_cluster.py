@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.api import is_leaders
 from broker.connection import Connection
 from broker.errors import BrokerUnreachable
 from broker.jetstream_blobs import JetStreamBlobs
@@ -86,6 +87,24 @@ async def test_a_leader_killed_under_load_loses_and_doubles_nothing(cluster: Clu
     assert load.gap_s < MAX_GAP_S
     await check(load, log)
     await operator.close()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_so"),
+    [
+        ({"leader": "n1", "replicas": [{"name": "n2"}, {"name": "n3"}]}, True),
+        ({"leader": "n1"}, True),  # the only copy
+        (None, True),  # a broker of one server
+        # n3, which came back with nothing: before, and while, it finds the others
+        ({"replicas": [{"name": "n1"}, {"name": "n2"}, {"name": "n3"}]}, False),
+        ({"leader": "n1", "replicas": [{"name": "n1"}, {"name": "n2"}]}, False),
+        ({"replicas": [{"name": "n1"}, {"name": "n2"}]}, False),
+    ],
+)
+def test_whether_the_leader_of_a_stream_answered(
+    cluster: dict[str, object] | None, is_so: bool
+) -> None:
+    assert is_leaders({"state": {"last_seq": 0}, "cluster": cluster}) == is_so
 
 
 async def test_a_server_that_lost_its_disk_passes_nothing_off_as_the_log(cluster: Cluster) -> None:
