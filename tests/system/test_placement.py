@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +115,7 @@ async def test_chains_at_two_queues_and_a_third_that_comes_back(
     check_books(log)
     audit = await fleet.audit()
     assert audit["ok"]
+    await check_report(fleet, tmp_path)
 
 
 async def stop_well(fleet: Fleet, clusters: list[Cluster]) -> None:
@@ -125,6 +128,26 @@ async def stop_well(fleet: Fleet, clusters: list[Cluster]) -> None:
     await asyncio.sleep(1)
     for cluster in clusters:
         assert not cluster.named("atoll-"), cluster.name
+
+
+async def check_report(fleet: Fleet, folder: Path) -> None:
+    """What the report says of these queues is what `place calibration` and the log say."""
+    log, page = folder / "queued.atoll", folder / "queued.html"
+    exported = await fleet.atoll("log", "export", fleet.run, "-o", str(log))
+    assert exported.code == 0, exported
+    made = await fleet.atoll("report", str(log), "-o", str(page))
+    assert made.code == 0, made
+    (text,) = re.findall(r'id="facts">(.*?)</script>', page.read_text())
+    queues = json.loads(text)["queues"]
+    books = {job.name: job for job in jobs(fleet.history.view.db)}
+    assert {one["job"] for one in queues["jobs"]} == set(books)
+    started = [one for one in queues["jobs"] if one["started_s"] is not None]
+    assert {one["site"] for one in started} == set(NAMES)
+    assert all(one["wait_s"] >= 0 for one in started)
+    told = (await fleet.atoll("place", "calibration", str(log), "--json")).json()
+    assert len(queues["starts"]) == told["forecasts"]
+    assert queues["bounds"] == told["bounds"] and queues["from_prior"] == told["from_prior"]
+    assert "<h2>Placement</h2>" in page.read_text()
 
 
 def check_books(log: History) -> None:
