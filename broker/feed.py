@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.api import ANSWER_S, API, parse
 from broker.client import Message, Outgoing
 from broker.errors import NAME_TAKEN, ApiError, EmptyMessage, LinkDown
 from broker.session import Listener, Session
+from broker.slots import names, reclaim
 
 PULL = 256  # messages of one pull request; a second one goes out when half of two are in
 PULL_BYTES = 4 << 20
@@ -49,7 +48,7 @@ class Feed:
         self, session: Session, stream: str, limit: int | None, heartbeat_s: float
     ) -> None:
         self._session, self._stream, self._heartbeat_s = session, stream, heartbeat_s
-        self._names = _names(session)
+        self._names = names(session)
         self._name = next(self._names)
         # a message larger than what is asked for would never come, nor anything behind it
         self._pull_bytes = max(PULL_BYTES, session.max_payload_bytes + _ENVELOPE_BYTES)
@@ -162,12 +161,9 @@ class Feed:
                 self._created = False  # nothing of ours is there to be removed
                 if error.err_code != NAME_TAKEN:
                     raise
-            try:  # another process of the same user has it
-                self._name = next(self._names)
-            except StopIteration:
-                raise LinkDown(
-                    "these credentials have all their consumers in use: end other processes"
-                ) from None
+            # another process of the same user has it, or had it
+            name = next(self._names, None)
+            self._name = name or await reclaim(self._session, self._stream)
 
     async def _create(self, filters: Sequence[str], after: int) -> None:
         assert self._listener is not None
@@ -245,14 +241,6 @@ class Feed:
     def _on_break(self) -> None:
         self._problem = self._problem or self._session.problem
         self._news.set()
-
-
-def _names(session: Session) -> Iterator[str]:
-    """Names to try for a consumer: of a user's own few, each once, from a random one on."""
-    if session.user is None:
-        return iter([f"atoll-{uuid.uuid4().hex}"])
-    slots = session.user.slots()
-    return iter(random.sample(slots, len(slots)))
 
 
 def _delivery(message: Message) -> Delivery | None:

@@ -128,6 +128,6 @@ def _reads(user: User, log: str) -> Iterable[str]:
     """A run's log: its state, single messages, and consumers of the user's own."""
     yield f"{API}.STREAM.INFO.{log}"
     yield f"{API}.STREAM.MSG.GET.{log}"
-    for call in ("CREATE", "MSG.NEXT", "DELETE"):
+    for call in ("CREATE", "INFO", "MSG.NEXT", "DELETE"):
         for slot in user.slots():
             yield f"{API}.CONSUMER.{call}.{log}.{slot}"

@@ -76,7 +76,7 @@ def calls(run: str) -> list[tuple[str, frozenset[str]]]:
         found.append((f"{api}.CONSUMER.DURABLE.CREATE.{name}.x", NOBODY))
         found.append((f"{api}.CONSUMER.PAUSE.{name}.x", NOBODY))
         found.append((f"{api}.DIRECT.GET.{name}", NOBODY))  # any message, by its sequence
-        for call in ("CREATE", "MSG.NEXT", "DELETE"):
+        for call in ("CREATE", "INFO", "MSG.NEXT", "DELETE"):
             found.append((f"{api}.CONSUMER.{call}.{name}.foreign", NOBODY))
             found.append((f"{api}.CONSUMER.{call}.{name}.site-beta-0", frozenset({"site-beta"})))
             found.append(
