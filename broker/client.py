@@ -19,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport, WebSocketTransport
 from nats.errors import Error
+from nats.protocol.parser import Parser
 
 from eventlog.keys import Key
 
@@ -68,6 +69,22 @@ class DirectClient(Client):
     such a header or subject, and a stream that holds one could never be read again."""
 
     _holds_back = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = _Heeding(self)
+
+    def heard(self) -> None:
+        """Whatever comes is a sign of life: the answer to a ping may stand behind megabytes."""
+        self._pings_outstanding = 0
+
+    def ping_every(self, seconds: float) -> None:
+        """Ask so often for a sign of life, from now on."""
+        self.options["ping_interval"] = seconds
+        if self._ping_interval_task is not None:
+            self._ping_interval_task.cancel()
+            task = asyncio.get_running_loop().create_task(self._ping_interval())
+            self._ping_interval_task = task
 
     def identify(self, key: Key) -> Callable[[str], bytes]:
         """Be ready to log in with `key`; what `connect` takes as signature_cb: the broker's nonce
@@ -143,6 +160,12 @@ class DirectClient(Client):
             return await super()._process_headers(headers)
         except Exception:
             return None
+
+
+class _Heeding(Parser):
+    async def parse(self, data: bytes = b"") -> None:
+        self.nc.heard()
+        await super().parse(data)
 
 
 class _Tcp(TcpTransport):

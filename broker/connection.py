@@ -12,11 +12,13 @@ from broker import monitor
 from broker.credentials import Credentials
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown, Refused
 from broker.link import Link
+from broker.session import PING_S
 from broker.urls import Servers, servers
 from eventlog.blobs import CHUNK_BYTES
 from eventlog.errors import ExtraMissing
 from eventlog.keys import Key
 
+LEAST_PING_S = 1.0  # a busy machine answers late
 NUM_BULK = 4  # one TCP connection holds about 4 MiB in flight
 _LEAST_PAYLOAD_BYTES = CHUNK_BYTES + (64 << 10)
 
@@ -64,9 +66,12 @@ class Connection:
         return self.identity.num_replicas if self.identity else 1
 
     def retry_within(self, seconds: float) -> None:
-        """From here on, a link that broke is tried again at most so long after a try."""
+        """From here on, a link that broke is tried again at most so long after a try, and a control
+        link that is silent counts as broken after twice as long or less."""
         for link in (self.control, *self._bulk):
             link.retry_s = min(link.retry_s, seconds)
+        # not those for bulk, where a ping waits behind what is stored
+        self.control.ping_every(min(PING_S, max(LEAST_PING_S, seconds / 2)))
 
     def bulk(self, number: int) -> Link:
         """A link for large messages, connected at its first use."""

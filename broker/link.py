@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from broker.client import Message, Outgoing
 from broker.credentials import Credentials
 from broker.errors import LinkDown, Refused
-from broker.session import Session, end_task
+from broker.session import PING_S, Session, end_task
 
 CONNECT_S = 3.0
 _BACKOFF_S = (0.1, 2.0)
@@ -30,6 +30,7 @@ class Link:
     ) -> None:
         self._urls, self._name, self._identity, self._bulk = urls, name, identity, bulk
         self.retry_s = _BACKOFF_S[1]  # the longest pause between two tries
+        self._ping_s = PING_S
         self._session: Session | None = None
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -67,6 +68,12 @@ class Link:
                         return session
                     await asyncio.sleep(0.01)  # it ended; its keeper has not noticed yet
         raise LinkDown("the connection is closed" if self._closed else "the broker is away")
+
+    def ping_every(self, seconds: float) -> None:
+        """See `Session.ping_every`; of this session and those that follow."""
+        self._ping_s = seconds
+        if self._session is not None:
+            self._session.ping_every(seconds)
 
     async def request(self, *messages: Outgoing, timeout_s: float = 5.0) -> Message:
         """See `Session.request`. Raises LinkDown, soon where there is no session."""
@@ -106,5 +113,5 @@ class Link:
 
     async def _open(self) -> Session:
         return await Session.open(
-            self._urls, self._name, CONNECT_S, self._identity, bulk=self._bulk
+            self._urls, self._name, CONNECT_S, self._identity, bulk=self._bulk, ping_s=self._ping_s
         )

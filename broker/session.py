@@ -25,8 +25,8 @@ from broker.credentials import Credentials
 from broker.errors import LinkDown, Refused
 from broker.wire import LARGE_BYTES, Wire
 
-PING_S = 10
-MAX_PINGS = 2
+PING_S = 10.0
+MAX_PINGS = 2  # unanswered; the third finds that the other side has hung, or the way is gone
 FLUSH_S = 5.0  # how long a publish waits for a full buffer to drain
 PENDING_BYTES = 16 << 20  # more than twice the largest message
 _HEAD_BYTES = 1024  # more than subject, reply subject and headers of a message of ours
@@ -61,13 +61,14 @@ class Session:
         identity: Credentials | None = None,
         *,
         bulk: bool = False,
+        ping_s: float = PING_S,
     ) -> Session:
-        """Connect; `bulk`: to carry large requests and answers. Raises LinkDown, Refused where the
-        broker does not know the identity."""
+        """Connect; `bulk`: to carry large requests and answers; `ping_s`: see `ping_every`. Raises
+        LinkDown, Refused where the broker does not know the identity."""
         session = cls(identity)
         # In a task of its own: before Python 3.12 `asyncio.wait_for`, which the client uses, can
         # swallow the cancellation of whoever awaits it.
-        connecting = asyncio.ensure_future(session._connect(urls, name, bulk))
+        connecting = asyncio.ensure_future(session._connect(urls, name, bulk, ping_s))
         try:
             await asyncio.wait({connecting}, timeout=timeout_s)
             if not connecting.done():
@@ -84,6 +85,10 @@ class Session:
             await session.close()
             raise
         return session
+
+    def ping_every(self, seconds: float) -> None:
+        """Ask so often for a sign of life; without any for three times as long the session ends."""
+        self._client.ping_every(seconds)
 
     async def publish(self, *messages: Outgoing) -> None:
         """Hand messages to the connection, in order. Raises LinkDown."""
@@ -156,7 +161,7 @@ class Session:
             "authorization violation" in f"{error} {self.problem}".lower()
         )
 
-    async def _connect(self, urls: Sequence[str], name: str, bulk: bool) -> None:
+    async def _connect(self, urls: Sequence[str], name: str, bulk: bool, ping_s: float) -> None:
         options: dict[str, Any] = {}
         if self._identity is not None and self.user is not None:
             options["signature_cb"] = self._client.identify(self._identity.key)
@@ -179,7 +184,7 @@ class Session:
             max_reconnect_attempts=_CONNECT_TRIES,
             reconnect_time_wait=0.1,
             connect_timeout=2,
-            ping_interval=PING_S,
+            ping_interval=ping_s,
             max_outstanding_pings=MAX_PINGS,
             pending_size=PENDING_BYTES,
             flush_timeout=FLUSH_S,
@@ -192,7 +197,7 @@ class Session:
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
         if bulk and writer is not None:  # a websocket has none, and stays with the client
             await self._client.flush(FLUSH_S)  # nothing of ours is under way at the change
-            self._wire = Wire(writer, replies._id, self._take_reply)
+            self._wire = Wire(writer, replies._id, self._take_reply, self._client.heard)
 
     async def _subscribe(self, inbox: str, take: Callable[[Message], None]) -> Any:
         return await self._client.subscribe(f"{inbox}.*", future=Ear(take, self._note))

@@ -19,12 +19,18 @@ _VERSION = "NATS/1.0"
 
 
 class Wire(asyncio.BufferedProtocol):
-    """`take` gets what comes for the subscription `sid`; the client gets the rest."""
+    """`take` gets what comes for the subscription `sid`; the client gets the rest. `heard` is told
+    of everything."""
 
     def __init__(
-        self, writer: asyncio.StreamWriter, sid: int, take: Callable[[Message], None]
+        self,
+        writer: asyncio.StreamWriter,
+        sid: int,
+        take: Callable[[Message], None],
+        heard: Callable[[], None],
     ) -> None:
         self._writer, self._sid, self._take = writer, str(sid).encode(), take
+        self._heard = heard
         self._small = memoryview(bytearray(LARGE_BYTES))
         self._large = memoryview(bytearray())
         self._rest = b""  # a line, or a small message, that has not come whole
@@ -49,6 +55,7 @@ class Wire(asyncio.BufferedProtocol):
         return self._large[self._got : self._size] if self._size else self._small
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._heard()
         if not self._size:
             return self._read(self._rest + bytes(self._small[:nbytes]))
         self._got += nbytes

@@ -62,8 +62,13 @@ def feed(wire: Wire, data: bytes) -> None:
 @pytest.mark.parametrize("seed", range(12))
 async def test_messages_for_us_come_whole_and_in_order_and_the_rest_passes_on(seed: int) -> None:
     dice = random.Random(seed)
-    client, taken = Client(), []
-    wire = Wire(Writer(client), 7, taken.append)  # type: ignore[arg-type]
+    client, taken, heard = Client(), [], 0
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+
+    wire = Wire(Writer(client), 7, taken.append, hear)  # type: ignore[arg-type]
     wanted: list[Message] = []
     sent = passing = b""
     for number in range(40):
@@ -82,14 +87,16 @@ async def test_messages_for_us_come_whole_and_in_order_and_the_rest_passes_on(se
             line = dice.choice([b"PING\r\n", b"PONG\r\n", b"-ERR 'x'\r\n", foreign])
             sent, passing = sent + line, passing + line
     for piece in pieces(sent, dice):
+        before = heard
         feed(wire, piece)
+        assert heard > before
     assert taken == wanted
     assert client.passed == passing
 
 
 async def test_a_message_is_written_as_the_protocol_asks() -> None:
     writer = Writer(Client())
-    wire = Wire(writer, 1, lambda _: None)  # type: ignore[arg-type]
+    wire = Wire(writer, 1, lambda _: None, lambda: None)  # type: ignore[arg-type]
     await wire.send(Outgoing("a.b", b"data", {"Key": "0"}, "re.ply"))
     await wire.send(Outgoing("a.b", b"data"))
     block = b"NATS/1.0\r\nKey: 0\r\n\r\n"
