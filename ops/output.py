@@ -174,4 +174,6 @@ def _plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
         return None
-    return value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)  # msgpack has more than JSON: a time, say

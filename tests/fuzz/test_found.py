@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from broker.credentials import Credentials, CredentialsInvalid
+from eventlog.codec import unpack
 from ops import configure
 from ops.alarm import settings as alarms
 from ops.configure import ConfigInvalid
+from ops.output import print_json
 from ops.placement import sites
 from ops.placement.sites import SitesInvalid
 from ops.placement.slurm.ends import exit_code
@@ -67,6 +70,15 @@ def test_credentials_of_other_kinds_are_not_what_was_issued(
     path.chmod(0o600)
     with pytest.raises(CredentialsInvalid):
         Credentials.read(path)
+
+
+def test_what_only_msgpack_can_say_is_told_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    content = unpack(
+        msgpack.packb({"at": msgpack.Timestamp(7), b"\xff": [msgpack.ExtType(5, b"")]})
+    )
+    print_json({"data": content})
+    told = json.loads(capsys.readouterr().out)["data"]
+    assert told["at"] == "Timestamp(seconds=7, nanoseconds=0)" and len(told) == 2
 
 
 def test_json_without_end_is_damaged_and_no_more(tmp_path: Path) -> None:
