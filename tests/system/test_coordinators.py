@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from importlib.metadata import version
 
 from eventlog.events import COORDINATOR, CoordinatorElected, RunFinished
 from tests.support.fleet import Fleet
@@ -63,3 +64,5 @@ def _is_one_history(log: History) -> None:
             assert entry.envelope is not None
             assert entry.envelope.term in (None, term), entry
     assert len({claim.holder for claim in claims.values()}) == 4
+    for claim in claims.values():  # what decides is in the log, as what trains is
+        assert claim.software and claim.software["atoll"] == version("atoll")
