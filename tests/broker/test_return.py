@@ -64,6 +64,7 @@ async def test_a_broker_that_hangs_is_left_within_the_lease(broker: BrokerServer
         async with asyncio.timeout(30):
             while not connection.connected:
                 await asyncio.sleep(0.05)
+        assert connection.num_breaks == 1
 
 
 @pytest.mark.parametrize("bulk", [False, True], ids=["control", "bulk"])

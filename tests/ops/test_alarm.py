@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from ops.alarm import settings
@@ -231,6 +234,25 @@ def test_rules_and_dashboard_ask_for_what_is_served(samples) -> None:
         assert text.count("(") == text.count(")") and text.count("{") == text.count("}")
     spots = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
     assert len(set(spots)) == len(spots)
+
+
+def test_grafana_reads_the_whole_dashboard_by_its_own_types() -> None:
+    """What they do not know, or know as something else, would be lost or changed in between."""
+    plugins.register_default_plugins()
+    board = json.loads((DEPLOY / "grafana.json").read_text())
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    assert not list(_lost(board, read, "dashboard"))
+
+
+def _lost(ours: Any, theirs: Any, place: str) -> Iterator[str]:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key, value in ours.items():
+            yield from _lost(value, theirs.get(key), f"{place}.{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from _lost(*pair, f"{place}[{number}]")
+    elif ours != theirs:
+        yield f"{place}: {ours!r} became {theirs!r}"
 
 
 def test_a_port_that_is_taken_is_one_clear_error() -> None:
