@@ -259,8 +259,14 @@ def script(
     click.echo(scripts.render(one, ask, sites.absolute().parent, work), nl=False)
 
 
+def _centres(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from ops.placement.profiles import names
+
+    return [one for one in names() if one.startswith(incomplete)]
+
+
 @site.command()
-@click.argument("centre", required=False)
+@click.argument("centre", required=False, shell_complete=_centres)
 def profile(centre: str | None) -> None:
     """Print the sites file of a known CENTRE, or all their names.
 
