@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.client import proxy_for
 from broker.connection import Connection
+from broker.credentials import CredentialsInvalid
 from broker.errors import BrokerUnfit, BrokerUnreachable, BrokerUrlInvalid, LinkDown
 from broker.probe import Probe, probe
 from broker.urls import servers
@@ -64,7 +65,8 @@ async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
                 yield _rates(measured, down)
                 yield exchange(view, measured.up_bytes_per_s, down)
     except (BrokerUnreachable, BrokerUnfit, BrokerUrlInvalid, LinkDown, AtollError) as error:
-        kind = "run" if not isinstance(error, BrokerUnreachable | LinkDown) else "reach"
+        near = BrokerUnreachable | LinkDown | CredentialsInvalid  # this side of any run
+        kind = "reach" if run is None or isinstance(error, near) else "run"
         why = "sites and coordinator talk to the broker, and to nobody else"
         todo = "mend that first; then ask the doctor again"
         if isinstance(error, LinkDown) and run is None:
