@@ -120,12 +120,15 @@ def audit(
 
 def _anchor(text: str | None) -> Anchor | None:
     """Raises AnchorInvalid."""
-    from eventlog.signatures import Anchor
+    from eventlog.signatures import Anchor, AnchorInvalid
 
     if text is None:
         return None
-    pasted = text.lstrip().startswith("{")  # the line itself, too long for the name of a file
-    return Anchor.parse(text if pasted or not Path(text).is_file() else Path(text).read_text())
+    if text.lstrip().startswith("{"):  # the line itself, too long for the name of a file
+        return Anchor.parse(text)
+    if ":" not in text and not Path(text).is_file():
+        raise AnchorInvalid(f"{text}: no such file, nor what `atoll log anchor` prints")
+    return Anchor.parse(Path(text).read_text() if Path(text).is_file() else text)
 
 
 def _unlike(findings: Findings, parent: str, broker: Reach) -> str:

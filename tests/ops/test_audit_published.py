@@ -40,3 +40,6 @@ def test_it_says_whether_the_log_is_the_published_one_and_what_nothing_attests(
     assert run(["audit", str(file), "--anchor", other]) == 1
     assert "that was published" not in capsys.readouterr().out
     assert audited(capsys, str(file), "--anchor", other, code=1)["published"] is None
+    assert run(["audit", str(file), "--anchor", "nosuch"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nosuch: no such file" in line
