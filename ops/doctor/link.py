@@ -187,7 +187,9 @@ def _rates(found: Probe, down: float | None) -> Finding:
 def _run(view: View) -> Finding:
     """How the run stands, with its configuration, which holds no secret."""
     run, config = view.run(), view.config()
-    what = f"run {run.name} is {run.state}, at version {run.version}, with {run.live} live sites"
+    what = f"run {run.name} is {run.state}, at version {run.version}"
+    if run.state != "finished":  # none says good-bye then
+        what += f", with {run.live} live site{'s' * (run.live != 1)}"
     why = "what follows is about this run"
     return Finding("run", "good", what, why, "", {"config": config.model_dump(mode="json")})
 
