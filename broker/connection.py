@@ -60,6 +60,16 @@ class Connection:
         """Under which name this process's blobs are stored."""
         return self.identity.user.label if self.identity else "any"
 
+    def check_writer(self, subject: str) -> None:
+        """Raises Refused where our credentials are not those of who writes as `subject`: a broker
+        gives what is not allowed no answer, so that it would be tried for ever."""
+        if self.identity and self.identity.user.subject != subject:
+            whose = f"{self.identity.role} {self.identity.name}"
+            raise Refused(
+                f"these credentials are of {whose}, who may not write as {subject}: give those "
+                f"that may (--creds or $ATOLL_CREDS), or ask the operator of {self.url} for them"
+            )
+
     @property
     def num_replicas(self) -> int:
         """Of streams made over this connection, and at most of any."""

@@ -105,15 +105,19 @@ async def opened(
     pace: Pace | None = None,
     *,
     moves_blobs: bool = False,
+    writes: str = "",
 ) -> AsyncIterator[tuple[EventLog, BlobStore, Connection]]:
     """The log and the blobs of a run, and the connection they share; closed at the end. `pace`
     caps the transfers of blobs; `moves_blobs`: whether there will be any, so that what they need is
-    said to be missing at once.
+    said to be missing at once; `writes`: as which subject events will be written, '' for nobody who
+    only reads.
 
     Raises BrokerUrlInvalid, BrokerUnreachable, BrokerUnfit, Refused, CredentialsInvalid,
     RunUnknown, LogUnavailable, and where blobs are moved ExtraMissing, AccessMissing.
     """
     async with await connected(broker, name) as connection:
+        if writes:
+            connection.check_writer(writes)
         log = await JetStreamLog.open(connection, run)
         place, lease_s = await _recorded(log)
         connection.retry_within(lease_s / 4)

@@ -142,11 +142,13 @@ def _check_use(check: bool) -> None:
 async def _create(
     broker: Reach, settings: Any, model: Any, corpus: Any, named: Any, talks: bool
 ) -> Any:
+    from eventlog.events import OPERATOR
     from ops import founding
     from ops.connect import connected
     from ops.numbers import size
 
     async with await connected(broker, "operator") as connection:
+        connection.check_writer(OPERATOR)
         if talks:  # of a large model it takes minutes
             num_bytes = 4 * sum(one.numel() for one in model.parameters())
             say(f"storing the initial parameters ({size(num_bytes)}) at {connection.url}")
