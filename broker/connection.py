@@ -12,7 +12,7 @@ from broker import monitor
 from broker.credentials import Credentials
 from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown, Refused
 from broker.link import Link
-from broker.session import PING_S
+from broker.session import PING_S, UNTRUSTED
 from broker.urls import Servers, servers
 from eventlog.blobs import CHUNK_BYTES
 from eventlog.errors import ExtraMissing
@@ -59,6 +59,16 @@ class Connection:
     def label(self) -> str:
         """Under which name this process's blobs are stored."""
         return self.identity.user.label if self.identity else "any"
+
+    def check_writer(self, subject: str) -> None:
+        """Raises Refused where our credentials are not those of who writes as `subject`: a broker
+        gives what is not allowed no answer, so that it would be tried for ever."""
+        if self.identity and self.identity.user.subject != subject:
+            whose = f"{self.identity.role} {self.identity.name}"
+            raise Refused(
+                f"these credentials are of {whose}, who may not write as {subject}: give those "
+                f"that may (--creds or $ATOLL_CREDS), or ask the operator of {self.url} for them"
+            )
 
     @property
     def num_replicas(self) -> int:
@@ -108,10 +118,7 @@ async def connect(url: str, *, name: str, identity: Credentials | None = None) -
         session = await connection.control.start()
     except LinkDown as error:
         await connection.close()
-        raise BrokerUnreachable(
-            f"no broker answers at {connection.url} ({error}); start one with "
-            "`atoll broker serve`, or give the URL of one that runs"
-        ) from error
+        raise BrokerUnreachable(_unreachable(connection.url, error, identity)) from error
     except Refused as error:
         await connection.close()
         who = f"{identity.role} {identity.name}" if identity else "whoever has none (--creds)"
@@ -158,3 +165,14 @@ async def check_server(connection: Connection, monitor_url: str | None = None) -
 def _varz(monitor_url: str) -> dict[str, Any]:
     varz: dict[str, Any] = json.loads(monitor.ask(f"{monitor_url}/varz", 5.0))
     return varz
+
+
+def _unreachable(url: str, error: LinkDown, identity: Credentials | None) -> str:
+    """What to do where nobody answers, or one whom we do not trust."""
+    if UNTRUSTED not in str(error):
+        what = "start one with `atoll broker serve`, or give the URL of one that runs"
+        return f"no broker answers at {url} ({error}); {what}"
+    what = "see to that, or have its operator issue others (`atoll broker issue`)"
+    if identity is None:
+        what = "give the credentials that its operator issued (--creds or $ATOLL_CREDS)"
+    return f"a broker answers at {url}, and {error}; {what}"

@@ -220,11 +220,28 @@ def lock_folder(settings: ServerSettings) -> int:
 def _choose_ports(settings: ServerSettings) -> tuple[int, int]:
     """The fixed ports; else those of the last time, so that clients find us again; else free."""
     before = read_address(settings.store_dir) or {}
+    if settings.monitor_port:
+        _check_free("127.0.0.1", settings.monitor_port)
     if settings.written:
         return settings.port, settings.monitor_port
     port = settings.port or _free(settings.host, before.get("port"))
     monitor = settings.monitor_port or _free("127.0.0.1", before.get("monitor_port"))
     return port, monitor
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises BrokerUnfit where somebody listens there: it would tell the health of another server,
+    and what that one holds, for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise BrokerUnfit(
+                f"the server cannot tell its health at {host}:{port}: {why}. Another broker here? "
+                "`atoll broker config ... --monitor-port N` gives this one another port"
+            ) from error
 
 
 def _free(host: str, wish: object) -> int:

@@ -32,6 +32,7 @@ PENDING_BYTES = 16 << 20  # more than twice the largest message
 _HEAD_BYTES = 1024  # more than subject, reply subject and headers of a message of ours
 _CLOSE_S = 2.0
 _CONNECT_TRIES = 1
+UNTRUSTED = "its certificate is not trusted here"
 
 
 class Session:
@@ -285,7 +286,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
         return "its host is not known here"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted here: {error.verify_message}"
+        return f"{UNTRUSTED}: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"no TLS with it: {error.reason or error}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:

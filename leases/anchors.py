@@ -109,26 +109,35 @@ def attested(db: sqlite3.Connection, sequence: int, event: RoundCommitted | RunF
     _anchor(db, event.through)
 
 
-def held_against(db: sqlite3.Connection, run: str, anchor: Anchor) -> None:
-    """R18: what was published of this run must be what this log holds."""
+def held_against(db: sqlite3.Connection, run: str, anchor: Anchor) -> bool:
+    """R18: what was published of this run must be what this log holds. Whether it is."""
+    sequence, what, expected = _otherwise(db, run, anchor)
+    if what:
+        violation(db, "P3", "R18", sequence, what, expected)
+    else:
+        _anchor(db, anchor.through)
+    return not what
+
+
+def _otherwise(db: sqlite3.Connection, run: str, anchor: Anchor) -> tuple[int, str, str]:
+    """Where and how the log is not what was published of it ('': it is), and what was expected."""
     expected = f"D({anchor.through}) = {anchor.log_digest[:16]}, as it was published"
     if anchor.run != run:
-        what = f"the anchor is of run {anchor.run}, the log of run {run}"
-        return violation(db, "P3", "R18", 0, what, expected)
+        return 0, f"the anchor is of run {anchor.run}, the log of run {run}", expected
     row = db.execute("SELECT digest FROM audit_marks WHERE seq = ?", (anchor.through,)).fetchone()
     if row is None:
         what = f"the log ends before {anchor.through}, which was published of it"
-        return violation(db, "P3", "R18", anchor.through, what, expected)
+        return anchor.through, what, expected
     if row[0].hex() != anchor.log_digest:
         what = f"the log through {anchor.through} has digest {row[0].hex()[:16]}: it was rewritten"
-        return violation(db, "P3", "R18", anchor.through, what, expected)
+        return anchor.through, what, expected
     known = db.execute(
         "SELECT 1 FROM named_keys WHERE subject = ? AND key = ?", (COORDINATOR, anchor.key)
     )
     if anchor.key and known.fetchone() is None:
         what = f"the anchor is signed by {anchor.key}, which the log does not name"
-        return violation(db, "P3", "R18", anchor.through, what, "a key that the operator named")
-    _anchor(db, anchor.through)
+        return anchor.through, what, "a key that the operator named"
+    return anchor.through, "", expected
 
 
 def founded(db: sqlite3.Connection, event: RunCreated) -> None:

@@ -103,6 +103,7 @@ class Audit:
     ) -> None:
         self._both = _Both(run, life, witness)
         self._projection = Projection(path, [self._both], run)
+        self._published: int | None = None
         self.damaged = False  # by what happened to the log, not by what it says
         self.view = View(self._projection.db)
 
@@ -129,7 +130,8 @@ class Audit:
 
     def hold_against(self, anchor: Anchor) -> None:
         """R18: hold the log as far as it was fed against what somebody published of it."""
-        anchors.held_against(self._projection.db, self._projection.run, anchor)
+        if anchors.held_against(self._projection.db, self._projection.run, anchor):
+            self._published = anchor.through
 
     @property
     def position(self) -> int:
@@ -169,6 +171,7 @@ class Audit:
             num_parameters=run.num_parameters or 0,
             log_digest=position.log_digest,
             signatures=int(self._value("SELECT num FROM audit_signed")),
+            published=self._published,
             model_digest=versions[-1].parameters_digest if versions else run.initial_digest,
         )
 

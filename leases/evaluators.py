@@ -19,7 +19,8 @@ _FROM_OPENING_TO_COMMIT = (
 
 class Evaluated(NamedTuple):
     """What an evaluation has said of a version; loss in nats per token, inf where it is no number.
-    `source`: the subject of who measured it; `tokens`: merged into the version by its own run."""
+    `source`: the subject of who measured it; `tokens`: merged into the version by its own run;
+    `sequence`: of the event that says so."""
 
     version: int
     source: str
@@ -28,6 +29,7 @@ class Evaluated(NamedTuple):
     bits_per_byte: float
     num_tokens: int
     tokens: int
+    sequence: int
 
 
 def evaluator(view: View, version: int) -> int | None:
@@ -48,7 +50,8 @@ def evaluations(view: View, limit: int = -1) -> list[Evaluated]:
     """The newest evaluations, at most `limit` of them (-1: all), in the order of the log."""
     rows = view.ask(
         "SELECT e.version, e.source, e.loss, e.perplexity, e.bits_per_byte, e.num_tokens, "
-        "coalesce(v.merged_tokens, 0) FROM evaluations e LEFT JOIN versions v USING (version) "
+        "coalesce(v.merged_tokens, 0), e.seq "
+        "FROM evaluations e LEFT JOIN versions v USING (version) "
         "ORDER BY e.seq DESC LIMIT ?",
         limit,
     )

@@ -110,6 +110,7 @@ class Findings:
     log_digest: str
     model_digest: str | None
     signatures: int = 0  # those that named keys had to give, each verified
+    published: int | None = None  # through which it is the log of an anchor; None: no anchor, other
 
     @property
     def ok(self) -> bool:

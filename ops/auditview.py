@@ -146,13 +146,17 @@ def _figures(console: Console, found: Findings) -> None:
     merged = sum(one.merged for one in found.epochs)
     closed = sum(one.closed for one in found.epochs)
     console.print(
-        f"Checked: {found.events:,} events; {found.versions} versions, each one step behind the "
-        f"last; {merged:,} merged blocks, each against its lease, its weight and every other merge;"
-        f" {closed} closed epoch{'s' * (closed != 1)}."
+        f"Checked: {found.events:,} events; {found.versions:,} version"
+        f"{'s' * (found.versions != 1)}, each one step behind the last; {merged:,} merged blocks, "
+        "each against its lease, its weight and every other merge; "
+        f"{closed} closed epoch{'s' * (closed != 1)}."
     )
     rest = found.last_sequence - found.anchored_through
-    tail = f"; the last {rest} stand on this copy's word" if rest else ""
+    last = "the last event stands" if rest == 1 else f"the last {rest:,} events stand"
+    tail = f"; {last} on this copy's word" if rest else ""
     console.print(f"A later event attests the log through {found.anchored_through:,}{tail}.")
+    if found.published is not None:
+        console.print(f"It is the log that was published, through {found.published:,}.")
     if found.lineage:
         come = found.lineage
         console.print(
@@ -160,7 +164,9 @@ def _figures(console: Console, found: Findings) -> None:
             f"(parameters {come.parameters_digest[:12]})."
         )
     if found.evaluations:
-        console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}.")
+        behind = found.evaluations[-1].sequence > found.anchored_through
+        tail = "; nothing attests that" if behind else ""
+        console.print(f"Held-out text: {escape(_evaluated(found.evaluations))}{tail}.")
     if found.signatures:
         console.print(f"Signatures of named keys: {found.signatures:,}, each verified.")
 

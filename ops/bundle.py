@@ -5,7 +5,8 @@
     RUN/manifest.json      of the training data, where they were at hand
     RUN/versions.json      of atoll, with a digest of its source, of Python and the machine
     RUN/environment.txt    every installed package with its version, for pip install -r
-    RUN/verify.sh          the one command; SHA256SUMS is what it begins with
+    RUN/verify.sh          the one command, given the anchor that was published; SHA256SUMS is
+                           what it begins with
 
 The archive is uncompressed tar without times or owners: the same content gives the same bytes.
 """
@@ -31,11 +32,21 @@ ROOMS = ("broker", "eventlog", "leases", "ops", "outer", "sitehub")
 _VERIFY = """\
 #!/bin/sh
 # Verifies this run: needs atoll {version} (environment.txt: what it was made with).
+#
+#   sh verify.sh ANCHOR    ANCHOR: what the run's owner published: that line, or a file of it
+#
+# Without ANCHOR nothing tells this bundle from a forged one: whoever made it also made {own}.
 set -eu
+published=${{1-}}
+if [ -f "$published" ]; then published=$(cat "$published"); fi
 cd "$(dirname "$0")"
 sha256sum --check --quiet SHA256SUMS
 atoll log verify log.atoll
-exec atoll audit log.atoll{options}
+if [ -z "$published" ]; then
+  echo "not held against what was published: sh verify.sh ANCHOR" >&2
+  exec atoll audit log.atoll{options}
+fi
+exec atoll audit log.atoll{deep} --anchor "$published"
 """
 
 
@@ -52,13 +63,16 @@ def write_bundle(log_file: Path, target: Path, data: Path | None) -> None:
     }
     if data is not None:
         parts["manifest.json"] = _manifest(log_file, data)
-    options = " --deep" if _holds_blobs(log_file) else ""
+    deep = options = " --deep" if _holds_blobs(log_file) else ""
+    own = "SHA256SUMS"
     try:
         parts["anchor.json"] = of_file(log_file).text() + "\n"
-        options += " --anchor anchor.json"
+        options, own = f"{deep} --anchor anchor.json", "anchor.json"
     except (NotFinished, AnchorInvalid):
         pass  # a run that goes on, or names no keys, has none
-    parts["verify.sh"] = _VERIFY.format(version=versions()["atoll"], options=options)
+    parts["verify.sh"] = _VERIFY.format(
+        version=versions()["atoll"], options=options, deep=deep, own=own
+    )
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in parts.items()}
     with log_file.open("rb") as file:
         sums["log.atoll"] = hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from broker.connection import Connection, connect
-from broker.credentials import Credentials
+from broker.credentials import Credentials, CredentialsInvalid
 from broker.errors import BrokerUnreachable
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
 from broker.server import read_address
+from broker.session import UNTRUSTED
 from eventlog.blobs import BlobStore
 from eventlog.codec import decode
 from eventlog.config import RunConfig
@@ -58,12 +59,25 @@ async def connected(broker: Reach | str | None, name: str) -> Connection:
     reach = broker if isinstance(broker, Reach) else Reach(broker)
     home, known = Home.find(), identity(reach)
     url = broker_url(reach.url, home, known)
+    if known is None and url == DEFAULT_URL and not reach.url:
+        _ask_for_credentials(home)
     try:
         return await connect(url, name=name, identity=known)
     except BrokerUnreachable as error:
-        if reach.url or url != DEFAULT_URL:
+        if reach.url or url != DEFAULT_URL or UNTRUSTED in str(error):
             raise
         raise BrokerUnreachable(f"{error} (none runs on ATOLL_HOME, {home.root})") from error
+
+
+def _ask_for_credentials(home: Home) -> None:
+    """Raises CredentialsInvalid where the broker of this home was configured: it has users."""
+    from broker.deployment import Deployment
+
+    if (kept := Deployment(home.broker)).exists:
+        raise CredentialsInvalid(
+            f"the broker in {kept.root} lets in nobody without credentials: give --creds or "
+            f"$ATOLL_CREDS; those of its operator are {kept.root}/credentials/operator-main.creds"
+        )
 
 
 async def blobs_of(
@@ -91,15 +105,19 @@ async def opened(
     pace: Pace | None = None,
     *,
     moves_blobs: bool = False,
+    writes: str = "",
 ) -> AsyncIterator[tuple[EventLog, BlobStore, Connection]]:
     """The log and the blobs of a run, and the connection they share; closed at the end. `pace`
     caps the transfers of blobs; `moves_blobs`: whether there will be any, so that what they need is
-    said to be missing at once.
+    said to be missing at once; `writes`: as which subject events will be written, '' for nobody who
+    only reads.
 
     Raises BrokerUrlInvalid, BrokerUnreachable, BrokerUnfit, Refused, CredentialsInvalid,
     RunUnknown, LogUnavailable, and where blobs are moved ExtraMissing, AccessMissing.
     """
     async with await connected(broker, name) as connection:
+        if writes:
+            connection.check_writer(writes)
         log = await JetStreamLog.open(connection, run)
         place, lease_s = await _recorded(log)
         connection.retry_within(lease_s / 4)

@@ -240,11 +240,12 @@ def _say_reloaded(deployment: Deployment, reloaded: dict[str, bool]) -> None:
         where = deployment.node(name)
         if done:
             say(f"the server {name} knows it")
+            continue
+        elsewhere = f"put {where / 'users.json'} in its folder, then `atoll broker reload`"
+        if len(reloaded) > 1:
+            say(f"the server {name} does not run here: where it does, {elsewhere}")
         else:
-            say(
-                f"the server {name} does not run here: where it does, put {where / 'users.json'} "
-                "in its folder, then `atoll broker reload`"
-            )
+            say(f"the server does not run; it knows it when it starts. Elsewhere, {elsewhere}")
 
 
 @click.command()

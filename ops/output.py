@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from sitehub.progress import Step
@@ -104,6 +105,11 @@ def file_or_run(target: str) -> Path | str:
     if not NAME.match(target):
         raise click.UsageError(f"{target}: no such file, and no name that a run can have")
     return target
+
+
+def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes where an argument is RUN|FILE: files, as it does by itself."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def print_json(value: dict[str, Any]) -> None:

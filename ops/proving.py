@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ops import exits
-from ops.output import Reach, broker_option, file_or_run, json_option, print_json
+from ops.output import Reach, broker_option, file_or_run, files, json_option, print_json
 
 if TYPE_CHECKING:
     from ops.copies import Comparison
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @broker_option
 def anchor(target: str, broker: Reach) -> None:
     """Print the anchor of a finished run: one line, to be published.
@@ -32,8 +32,8 @@ def anchor(target: str, broker: Reach) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
-@click.argument("other", metavar="[RUN|FILE]", required=False)
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
+@click.argument("other", metavar="[RUN|FILE]", required=False, shell_complete=files)
 @click.option("--mirror", is_flag=True, help="Hold a run against its second copy on the broker.")
 @broker_option
 @json_option

@@ -65,10 +65,11 @@ async def _mirror(name: str, tags: tuple[str, ...], broker: Reach) -> None:
 
 
 async def _request(name: str, broker: Reach, event: Any) -> int:
+    from eventlog.events import OPERATOR
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(name, broker) as (log, _, connection):
+    async with opened(name, broker, writes=OPERATOR) as (log, _, connection):
         return await request(log, event, connection.key)
 
 

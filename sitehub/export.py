@@ -48,6 +48,8 @@ def write(
         )
         model.config.eos_token_id = end
         model.save_pretrained(part)
+        for weights in part.glob("*.safetensors"):  # which the library keeps from others' eyes
+            weights.chmod((part / "config.json").stat().st_mode)
         whole = PreTrainedTokenizerFast(
             tokenizer_object=tokenizer,
             bos_token=end_of_document,

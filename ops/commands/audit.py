@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops import exits
-from ops.output import Reach, broker_option, file_or_run, json_option, print_json
+from ops.output import Reach, broker_option, file_or_run, files, json_option, print_json
 
 if TYPE_CHECKING:
     from eventlog.signatures import Anchor
@@ -37,12 +37,13 @@ class _Block(click.ParamType):
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @click.option("--deep", is_flag=True, help="Recompute every version from the deltas, bit by bit.")
 @click.option("--explain", is_flag=True, help="Say which blocks were reclaimed from whom, and why.")
 @click.option(
     "--parent",
     metavar="RUN|FILE",
+    shell_complete=files,
     help="Of a fork: compare where it says that it comes from with this log.",
 )
 @click.option(
@@ -53,8 +54,8 @@ class _Block(click.ParamType):
 @click.option("--block", type=_Block(), help="Show the life of block B of epoch E: 0:17.")
 @click.option(
     "--anchor",
-    metavar="FILE|RUN:SEQUENCE:DIGEST",
-    help="What was published of the run: the log must be the one it says.",
+    metavar="FILE|LINE|RUN:SEQUENCE:DIGEST",
+    help="What was published of the run, or a file of it: the log must be the one it says.",
 )
 @broker_option
 @json_option
@@ -119,10 +120,14 @@ def audit(
 
 def _anchor(text: str | None) -> Anchor | None:
     """Raises AnchorInvalid."""
-    from eventlog.signatures import Anchor
+    from eventlog.signatures import Anchor, AnchorInvalid
 
     if text is None:
         return None
+    if text.lstrip().startswith("{"):  # the line itself, too long for the name of a file
+        return Anchor.parse(text)
+    if ":" not in text and not Path(text).is_file():
+        raise AnchorInvalid(f"{text}: no such file, nor what `atoll log anchor` prints")
     return Anchor.parse(Path(text).read_text() if Path(text).is_file() else text)
 
 

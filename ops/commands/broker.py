@@ -137,7 +137,7 @@ def _watch(server: BrokerServer, told: list[int]) -> None:
         guard = None
         if Watch.is_due(server.settings):
             guard = stack.enter_context(contextlib.closing(Watch(server)))
-        trouble, looked = "", time.monotonic()
+        health, looked = Health(), time.monotonic()
         while not told:
             code = server.wait(guard.pause_s if guard else _PAUSE_S)
             if code is not None and not told:  # Ctrl-C ends the server as well
@@ -150,8 +150,23 @@ def _watch(server: BrokerServer, told: list[int]) -> None:
                         say(text)
             if now - looked < _LOOK_S:
                 continue
-            looked, found = now, server.trouble()
+            looked, said = now, health.see(server.trouble())
             _note_holdings(server)
-            if found != trouble:
-                say(f"the broker is not well: {found}" if found else "the broker is well again")
-                trouble = found
+            if said:
+                say(said)
+
+
+class Health:
+    """What to say of a server's health as it changes. A server is unwell for a moment while it
+    makes a stream: only what it says at two looks in a row is trouble."""
+
+    def __init__(self) -> None:
+        self._told, self._seen = "", ""
+
+    def see(self, found: str) -> str:
+        """`found`: what its health check says now, '' where it is well. '' where nothing is new."""
+        lasts, self._seen = bool(self._seen), found
+        if found == self._told or (found and not lasts):
+            return ""
+        self._told = found
+        return f"the broker is not well: {found}" if found else "the broker is well again"

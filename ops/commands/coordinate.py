@@ -55,6 +55,7 @@ def coordinate(
 async def _coordinate(run: str, settings: Settings, max_rate: float | None, broker: Reach) -> int:
     from functools import partial
 
+    from eventlog.events import COORDINATOR
     from eventlog.progress import SpokenBlobs
     from eventlog.writer import Writer
     from ops.alarm.watchman import Watchman
@@ -66,7 +67,11 @@ async def _coordinate(run: str, settings: Settings, max_rate: float | None, brok
 
     home = Home.find()
     name, pace = f"coordinator-{os.getpid()}", pace_of(max_rate)
-    async with opened(run, broker, name, pace, moves_blobs=True) as (log, blobs, connection):
+    async with opened(run, broker, name, pace, moves_blobs=True, writes=COORDINATOR) as (
+        log,
+        blobs,
+        connection,
+    ):
         projection, number = _projection(home, run)
         with projection:
             folder = home.coordinator(run, number)

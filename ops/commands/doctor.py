@@ -62,9 +62,10 @@ def _print(findings: list) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     signs = {"good": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
+    width = max(len(one.check) for one in findings) + 1
     for one in findings:
         sign, style = signs[one.level]
-        console.print(Text.assemble((f"{sign:<5}", style), (f"{one.check:<9}", "bold"),
+        console.print(Text.assemble((f"{sign:<5}", style), (f"{one.check:<{width}}", "bold"),
                                     clean(one.what)))  # fmt: skip
         if one.level != "good":
             console.print(Text(f"      why: {clean(one.why)}", "dim"))

@@ -80,7 +80,7 @@ async def _evaluate(
     record: bool,
     broker: Reach,
 ) -> dict[str, Any]:
-    from eventlog.events import EvaluationCompleted
+    from eventlog.events import OPERATOR, EvaluationCompleted
     from leases.view import View
     from ops.connect import opened
     from ops.folded import folded, request
@@ -88,7 +88,8 @@ async def _evaluate(
     from sitehub.corpus import unigram
     from sitehub.evaluate import evaluate, sample
 
-    async with opened(run, broker, moves_blobs=True) as (log, blobs, connection):
+    writes = OPERATOR if record else ""
+    async with opened(run, broker, moves_blobs=True, writes=writes) as (log, blobs, connection):
         async with folded(log) as projection:
             number, model = await rebuilt(View(projection.db), blobs, corpus, version)
         found = evaluate(model, corpus, max_tokens)

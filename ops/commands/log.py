@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import Reach, broker_option, file_or_run, json_option, print_json, run_name, say
+from ops.output import (
+    Reach,
+    broker_option,
+    file_or_run,
+    files,
+    json_option,
+    print_json,
+    run_name,
+    say,
+)
 from ops.proving import COMMANDS as PROVING
 
 if TYPE_CHECKING:
@@ -33,7 +42,7 @@ for command in PROVING:
 
 
 @log.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @click.option(
     "--after", default=0, type=click.IntRange(0), metavar="N", help="Only events behind sequence N."
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import Reach, broker_option, file_or_run, say
+from ops.output import Reach, broker_option, file_or_run, files, say
 
 if TYPE_CHECKING:
     from eventlog.chain import Record
@@ -21,7 +21,7 @@ _DIR = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @click.option("--jsonl", type=_FILE, metavar="FILE", help="One JSON object a point.")
 @click.option("--tensorboard", type=_DIR, metavar="DIR", help="TensorBoard's event files.")
 @click.option("--wandb", type=_DIR, metavar="DIR", help="An offline run of Weights & Biases.")

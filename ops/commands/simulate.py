@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ops import exits
-from ops.output import Meter, json_option, print_json, say
+from ops.output import Meter, files, json_option, print_json, say
 
 if TYPE_CHECKING:
     from ops.simulate.run import Outcome
@@ -21,8 +22,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # every seed uses one core; befor
 MAX_SHRINK_S = 900.0  # a plan that might take longer to shorten is shown as it is
 
 
+def _scenarios(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from ops.simulate.scenario import names
+
+    found = [CompletionItem(one) for one in names() if one.startswith(incomplete)]
+    return found or files(ctx, parameter, incomplete)
+
+
 @click.command()
-@click.argument("scenario", metavar="SCENARIO")
+@click.argument("scenario", metavar="SCENARIO", shell_complete=_scenarios)
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The (first) seed."
 )
@@ -63,6 +73,7 @@ def simulate(
     lonely      nobody, one site, nobody, one
     paper-24h   three sites for 23.8 hours, with four departures
     churn       a thousand sites that join, deliver and leave
+    slow-joiner one that needs 17 rounds for its first snapshot
 
     Everything that a run promises is checked at every event. The same seed does the same, event for
     event. Exit code 1 where anything was violated; the first failing seed is then shown with the

@@ -162,7 +162,9 @@ async def _run(run: str, slot: Slot, broker: Reach) -> int:
     if slot.checkpoints is not None:
         saving = Saving(slot.checkpoints[0] or home / "checkpoints", slot.checkpoints[1])
     walltime_s, pace = slot.walltime_s, pace_of(slot.max_rate)
-    async with opened(run, broker, f"site-{slot.name}", pace, moves_blobs=True) as (
+    async with opened(
+        run, broker, f"site-{slot.name}", pace, moves_blobs=True, writes=f"site.{slot.name}"
+    ) as (
         log,
         blobs,
         connection,
@@ -211,10 +213,11 @@ def drain(run: str, name: str, reason: str, broker: Reach) -> None:
 
 
 async def _request(run: str, broker: Reach, event: Any) -> int:
+    from eventlog.events import OPERATOR
     from ops.connect import opened
     from ops.folded import request
 
-    async with opened(run, broker) as (log, _, connection):
+    async with opened(run, broker, writes=OPERATOR) as (log, _, connection):
         return await request(log, event, connection.key)
 
 
@@ -259,8 +262,14 @@ def script(
     click.echo(scripts.render(one, ask, sites.absolute().parent, work), nl=False)
 
 
+def _centres(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    from ops.placement.profiles import names
+
+    return [one for one in names() if one.startswith(incomplete)]
+
+
 @site.command()
-@click.argument("centre", required=False)
+@click.argument("centre", required=False, shell_complete=_centres)
 def profile(centre: str | None) -> None:
     """Print the sites file of a known CENTRE, or all their names.
 

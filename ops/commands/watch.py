@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
+from ops.output import Reach, broker_option, file_or_run, files, json_option, print_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @click.option("--once", is_flag=True, help="Print one picture of how it stands now, and end.")
 @click.option("--replay", is_flag=True, help="Play the log from its beginning, by its own times.")
 @click.option(
@@ -88,7 +88,8 @@ async def _live(target: Path | str, broker: Reach, speed: float | None, terminal
 
     console = _console()
     async with _opened(target, broker) as (run, log, link):
-        advisor = Advisor(target if isinstance(target, Path) else None, stays=terminal)
+        file = target if isinstance(target, Path) else None
+        advisor = Advisor(file, stays=terminal, plays=speed is not None)
 
         def made() -> LiveView:
             away = (lambda: None) if link is None else (lambda: link.away_s)

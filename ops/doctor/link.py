@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.client import proxy_for
 from broker.connection import Connection
+from broker.credentials import CredentialsInvalid
 from broker.errors import BrokerUnfit, BrokerUnreachable, BrokerUrlInvalid, LinkDown
 from broker.probe import Probe, probe
 from broker.urls import servers
@@ -64,7 +65,8 @@ async def look(broker: Reach, run: str | None) -> AsyncIterator[Finding]:
                 yield _rates(measured, down)
                 yield exchange(view, measured.up_bytes_per_s, down)
     except (BrokerUnreachable, BrokerUnfit, BrokerUrlInvalid, LinkDown, AtollError) as error:
-        kind = "run" if not isinstance(error, BrokerUnreachable | LinkDown) else "reach"
+        near = BrokerUnreachable | LinkDown | CredentialsInvalid  # this side of any run
+        kind = "reach" if run is None or isinstance(error, near) else "run"
         why = "sites and coordinator talk to the broker, and to nobody else"
         todo = "mend that first; then ask the doctor again"
         if isinstance(error, LinkDown) and run is None:
@@ -185,7 +187,9 @@ def _rates(found: Probe, down: float | None) -> Finding:
 def _run(view: View) -> Finding:
     """How the run stands, with its configuration, which holds no secret."""
     run, config = view.run(), view.config()
-    what = f"run {run.name} is {run.state}, at version {run.version}, with {run.live} live sites"
+    what = f"run {run.name} is {run.state}, at version {run.version}"
+    if run.state != "finished":  # none says good-bye then
+        what += f", with {run.live} live site{'s' * (run.live != 1)}"
     why = "what follows is about this run"
     return Finding("run", "good", what, why, "", {"config": config.model_dump(mode="json")})
 

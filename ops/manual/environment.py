@@ -4,7 +4,7 @@ from __future__ import annotations
 
 VARIABLES = {
     "ATOLL_HOME": "what this machine keeps (default `./.atoll`): projections, exports, sites, "
-    "logs, the local broker. Node-local; a cache except for credentials",
+    "logs, the local broker. Node-local; a cache except for credentials and the broker",
     "ATOLL_BROKER": "URL of the broker, where `--broker` is not given",
     "ATOLL_CREDS": "file of credentials that the broker's operator issued, where `--creds` is not "
     "given",

@@ -202,10 +202,15 @@ def load(path: Path) -> Sites:
 
 
 def _problems(path: Path, error: ValidationError) -> list[str]:
-    found = []
-    for problem in error.errors(include_url=False):
+    found, problems = [], error.errors(include_url=False)
+    within = {problem["loc"][:-2] for problem in problems}  # of what an item of a list lacks
+    for problem in problems:
+        if problem["type"] == "too_short" and problem["loc"] in within:
+            continue  # it has items, which are told themselves
         key = ".".join(str(part) for part in problem["loc"])
         what = problem["msg"].removeprefix("Value error, ")
         what = {"extra_forbidden": "unknown key", "missing": "missing"}.get(problem["type"], what)
+        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 3:  # of a site
+            what += f"; what {{{{{problem['loc'][-1]}}}}} stands for goes into [site.values]"
         found.append(f"{path}: {key}: {what}" if key else f"{path}: {what}")
     return found

@@ -100,7 +100,9 @@ def _tiles(facts: Facts) -> Html:
     target = head["target_tokens"]
     tiles = [
         tile(compact(head["perplexity"]), "held-out perplexity",
-             f"from {compact(before)}" if before else "", "headline.perplexity"),
+             f"from {compact(before)}" if before else
+             "not measured: atoll eval" if head["perplexity"] is None else "",
+             "headline.perplexity"),
         tile("–" if head["loss"] is None else f"{head['loss']:.3f}", "training loss",
              "" if first_loss is None else f"from {first_loss:.3f}", "headline.loss"),
         tile(compact(head["tokens"]), "merged tokens",

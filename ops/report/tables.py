@@ -33,6 +33,7 @@ CHECKED = (
     "every decision of the coordinator against the rules that allow it, and what it owed",
     "the log's own digest, through sequence {anchored_through:,} attested by a later event",
 )
+SIGNED = "signatures that named keys had to give: {signatures:,}, each verified"
 
 
 def sections(facts: Facts) -> list[Html]:
@@ -110,7 +111,8 @@ def _audit(audit: dict[str, Any]) -> Iterable[Html]:
     closed = sum(one["closed"] for one in audit["epochs"])
     lost = sum(one["lost"] for one in audit["epochs"])
     counts = {**audit, "merged": merged, "closed": closed, "lost": lost}
-    lines = (text.format(**counts) for text in CHECKED)
+    told = (*CHECKED, SIGNED) if audit["signatures"] else CHECKED
+    lines = (text.format(**counts) for text in told)
     yield tag("ul", join(tag("li", line) for line in lines))
     yield tag("p", "It did not recompute the versions from the deltas: atoll audit --deep does.",
               class_="note")  # fmt: skip

@@ -109,7 +109,7 @@ def create(
 
     named = read_keys(keys) if keys else ()
     settings, model, corpus = checked(settings, config, data)
-    event = asyncio.run(_create(broker, settings, model, corpus, named))
+    event = asyncio.run(_create(broker, settings, model, corpus, named, talks=not as_json))
     Home.find().note_data(settings.name, corpus.directory)
     shape = event.data
     if as_json:
@@ -139,11 +139,19 @@ def _check_use(check: bool) -> None:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is of --check: give it too")
 
 
-async def _create(broker: Reach, settings: Any, model: Any, corpus: Any, named: Any) -> Any:
+async def _create(
+    broker: Reach, settings: Any, model: Any, corpus: Any, named: Any, talks: bool
+) -> Any:
+    from eventlog.events import OPERATOR
     from ops import founding
     from ops.connect import connected
+    from ops.numbers import size
 
     async with await connected(broker, "operator") as connection:
+        connection.check_writer(OPERATOR)
+        if talks:  # of a large model it takes minutes
+            num_bytes = 4 * sum(one.numel() for one in model.parameters())
+            say(f"storing the initial parameters ({size(num_bytes)}) at {connection.url}")
         return await founding.create(connection, settings, model, corpus, named)
 
 

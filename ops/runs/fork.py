@@ -78,13 +78,14 @@ def fork(
 async def _fork(
     run: str, version: int | None, name: str | None, overrides: tuple[str, ...], broker: Reach
 ) -> Any:
+    from eventlog.events import OPERATOR
     from leases.view import View
     from ops import forking
     from ops.connect import opened
     from ops.folded import folded
 
     async with (
-        opened(run, broker, moves_blobs=True) as (log, blobs, connection),
+        opened(run, broker, moves_blobs=True, writes=OPERATOR) as (log, blobs, connection),
         folded(log) as projection,
     ):
         view = View(projection.db)

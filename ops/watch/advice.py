@@ -31,19 +31,21 @@ LEAVE = "(Ctrl-C leaves this view, not the run)"
 @dataclass(frozen=True, slots=True)
 class Advisor:
     """Advice for whoever watches a run on its broker, or the `file` that its log was exported to.
-    `stays`: on a terminal, from which one would like to get away."""
+    `stays`: on a terminal, from which one would like to get away; `plays`: a replay of that log."""
 
     file: Path | None = None
     stays: bool = False
+    plays: bool = False
 
     def advise(self, run: str, state: str, waits: Sequence[Wait]) -> tuple[str, ...]:
         """Commands, and what they are for where that is not plain; none while all goes by itself.
         `state`, `waits`: of the run, as they are now."""
         if self.file is not None:
-            return tuple(line.format(file=shlex.quote(str(self.file))) for line in OF_A_FILE)
+            told = OF_A_FILE[:1] if self.plays else OF_A_FILE
+            return tuple(line.format(file=shlex.quote(str(self.file))) for line in told)
         if state == "finished":
             return tuple(line.format(run=run) for line in OVER)
         remedies = {wait.remedy: wait.how for wait in waits if wait.remedy}
-        told = [COMMANDS[one].format(run=run, how=how) for one, how in remedies.items()]
-        *lines, last = told or [""]
+        commands = [COMMANDS[one].format(run=run, how=how) for one, how in remedies.items()]
+        *lines, last = commands or [""]
         return (*lines, f"{last} {LEAVE}" if self.stays else last) if last else ()

@@ -66,10 +66,12 @@ def _held(site: Site, width: int) -> Text:
     """How many blocks of its leases it holds, and the first ones, each in its state's colour."""
     if not site.num_held:
         return Text("")
-    text = Text(f"{site.num_held}: ")
-    for epoch, block, state in site.held:
-        text.append(f"{epoch}:{block}", bars.COLOURS[state])
-        text.append(" ")
-    text.rstrip()
-    text.truncate(width, overflow="ellipsis")
+    text = Text(f"{site.num_held}:")
+    for num, (epoch, block, state) in enumerate(site.held, 1):
+        name = f" {epoch}:{block}"
+        more = 2 * (num < site.num_held)  # room to say that there are others
+        if text.cell_len + len(name) + more > width:
+            text.append(" …")
+            break
+        text.append(name, bars.COLOURS[state])
     return text

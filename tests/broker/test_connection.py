@@ -13,11 +13,14 @@ import pytest
 from nats.aio.client import Client
 
 from broker.client import Outgoing
-from broker.connection import connect
-from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown
+from broker.connection import Connection, connect
+from broker.credentials import Credentials
+from broker.errors import BrokerUnfit, BrokerUnreachable, LinkDown, Refused
 from broker.server import BrokerServer
 from broker.session import Session
 from broker.settings import ServerSettings
+from broker.urls import servers
+from eventlog.keys import Key
 from tests.support.proxy import proxied
 
 
@@ -148,3 +151,19 @@ async def test_a_session_closes_though_its_socket_closed_by_itself(broker: Broke
     assert writer.transport.get_write_buffer_size(), "all went out at once"
     await session.close()
     assert writer.transport.is_closing() and not writer.transport.get_write_buffer_size()
+
+
+@pytest.mark.parametrize(
+    ("role", "subject"), [("site", "site.alpha"), ("coordinator", "coordinator"), ("auditor", None)]
+)
+async def test_credentials_are_held_against_what_they_are_to_write(
+    role: str, subject: str | None
+) -> None:
+    known = Credentials(role, "alpha", "nats://127.0.0.1:1", Key.generate().seed)
+    connection = Connection(servers(known.urls), "tests", known)
+    if subject is not None:
+        connection.check_writer(subject)
+    for other in {"site.alpha", "site.beta", "coordinator", "operator"} - {subject}:
+        with pytest.raises(Refused, match=f"of {role} alpha, who may not write as {other}"):
+            connection.check_writer(other)
+    Connection(servers(known.urls), "tests").check_writer("site.beta")  # a broker without users

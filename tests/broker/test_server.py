@@ -138,6 +138,17 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None
     assert not server.running
 
 
+def test_the_health_of_another_server_is_not_taken_for_its_own(
+    broker: BrokerServer, tmp_path: Path
+) -> None:
+    """It would be ready before it ends, and write down what the other one holds as its own."""
+    taken = int(broker.monitor_url.rpartition(":")[2])
+    server = BrokerServer(ServerSettings(tmp_path, monitor_port=taken))
+    with pytest.raises(BrokerUnfit, match=f"127.0.0.1:{taken}.*--monitor-port"):
+        server.start()
+    assert not server.running and not server.settings.address_file.exists()
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [("echo nats-server: v2.11.9", "2.12.0 or newer"), ("echo hello", "is no nats-server")],

@@ -109,8 +109,11 @@ async def test_a_certificate_that_nothing_here_trusts_is_said_to_be_the_matter(
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(BrokerUnreachable, match="its certificate is not trusted here: self"):
+        with pytest.raises(
+            BrokerUnreachable, match="its certificate is not trusted here: self"
+        ) as why:
             await connect(f"tls://127.0.0.1:{port}", name="tests")
+    assert "--creds" in str(why.value) and "start one" not in str(why.value)
 
 
 async def test_a_host_that_nobody_knows_is_said_to_be_the_matter() -> None:

@@ -60,7 +60,7 @@ def test_json_has_the_documented_keys() -> None:
     keys = (
         "run ok events last_sequence anchored_through versions epochs blocks_granted "
         "blocks_reclaimed blocks_stolen reclaimed_share violations void log_digest model_digest "
-        "evaluations lineage manifest_digest num_parameters signatures"
+        "evaluations lineage manifest_digest num_parameters signatures published"
     )
     said = audited(whole_run()).as_json()
     assert sorted(said) == sorted(keys.split())

@@ -166,6 +166,7 @@ def test_r18_the_end_leaves_an_anchor_that_tells_this_log_from_any_other() -> No
     anchor = Anchor.of(RUN, records(scenario)[-1], KEYS[COORDINATOR].public)
     assert held(scenario, anchor).ok
     assert held(scenario, anchor).anchored_through == anchor.through
+    assert held(scenario, anchor).published == anchor.through
     for wrong in (
         replace(anchor, log_digest="0" * 64),
         replace(anchor, run="another"),

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ops.cli import run
+from ops.commands.broker import Health
+
 ROOT = Path(__file__).parent.parent.parent
 SERVE = [sys.executable, "-c", "from ops.cli import main; main()", "broker", "serve", "--json"]
 
@@ -118,3 +121,31 @@ def test_a_port_that_there_is_not_is_usage(tmp_path: Path, port: str) -> None:
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "")
     assert not (tmp_path / "store").exists()
+
+
+def test_a_server_that_is_unwell_for_one_look_is_not_said_to_be() -> None:
+    health = Health()
+    looks = ["", "a stream is made", "", "full", "full", "fuller", ""]
+    assert [health.see(one) for one in looks] == [
+        *[""] * 4,
+        "the broker is not well: full",
+        "the broker is not well: fuller",
+        "the broker is well again",
+    ]
+
+
+def test_who_gives_no_credentials_to_a_configured_broker_is_told_which_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATOLL_HOME", str(tmp_path))
+    for name in ("ATOLL_BROKER", "ATOLL_CREDS"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["broker", "config", str(tmp_path / "broker"), "--host", "localhost"]) == 0
+    capsys.readouterr()
+    assert run(["broker", "add-site", "alpha"]) == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "it knows it when it starts" in told
+    assert run(["run", "list"]) == 3
+    (told,) = capsys.readouterr().err.splitlines()
+    (kept,) = (tmp_path / "broker" / "credentials").glob("operator-*")
+    assert "--creds" in told and told.endswith(str(kept)) and "broker serve" not in told

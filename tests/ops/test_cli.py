@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import shell_complete
 
 from eventlog.errors import AtollError, LogDamaged, LogUnavailable, RunUnknown
 from ops import commands, docs, exits
@@ -238,3 +239,23 @@ def test_a_reader_that_goes_away_is_no_failed_check() -> None:
         writer.stdout.close()
         assert writer.stderr.read() == b""
     assert writer.returncode == exits.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("atoll audit mine", "file,mine"),  # the shell completes it by itself
+        ("atoll audit x --parent mi", "file,mi"),
+        ("atoll log verify a b", "file,b"),
+        ("atoll site profile lu", "plain,lumi"),
+        ("atoll simulate night", "plain,nightmare"),
+        ("atoll simulate ./mine", "file,./mine"),
+    ],
+)
+def test_the_shell_completes_what_an_argument_may_be(
+    line: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    assert shell_complete(root, {}, "atoll", "_ATOLL_COMPLETE", "bash_complete") == 0
+    assert capsys.readouterr().out.splitlines() == [told]

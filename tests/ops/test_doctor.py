@@ -120,12 +120,21 @@ def test_of_a_healthy_run_every_check_is_told_and_nothing_is_written(server, cap
     assert asyncio.run(last(server.url)) == before
 
 
+def test_every_check_of_a_run_stands_apart_from_what_it_says(server, capsys) -> None:
+    assert run(["doctor", "tests"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[0] != " "]
+    start = max(len(line.split()[1]) for line in lines) + 6  # behind a sign of five columns
+    assert all(line[start - 1] == " " != line[start] for line in lines)
+
+
 def test_what_cannot_be_reached_is_a_finding_and_exit_code_1(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATOLL_HOME", str(tmp_path))
     assert run(["doctor", "--broker", "nats://127.0.0.1:9"]) == 1
     out = capsys.readouterr().out
     assert "BAD  reach" in out and "no broker answers at nats://127.0.0.1:9" in out
     assert "do:  mend that first" in out
+    assert run(["doctor", "tests", "--creds", str(tmp_path / "none")]) == 1
+    assert "BAD  reach" in capsys.readouterr().out  # no fault of the run's
 
 
 def test_an_unknown_run_is_a_finding(server: BrokerServer, capsys) -> None:

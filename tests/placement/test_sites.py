@@ -63,6 +63,16 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], complai
     assert complaint in str(error.value)
 
 
+def test_a_value_in_the_wrong_table_is_told_where_it_belongs_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    misplaced = SITE.replace('name = "lumi"', 'name = "lumi"\nimage = "/a.sif"')
+    with pytest.raises(SitesInvalid) as error:
+        load(write(tmp_path, misplaced))
+    (line,) = str(error.value).splitlines()
+    assert "site.0.image: unknown key" in line and "{{image}}" in line and "[site.values]" in line
+
+
 def test_a_site_stands_there_once_and_an_unknown_one_is_told_who_is(tmp_path: Path) -> None:
     with pytest.raises(SitesInvalid, match="twice"):
         load(write(tmp_path, SITE + SITE))

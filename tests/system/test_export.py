@@ -60,6 +60,7 @@ async def test_exported_version_is_the_runs_model(fleet: Fleet, tmp_path: Path) 
         parameters = await parameters_at(fleet.history.view, blobs, tmp_path, 2)
         await blobs.close()
     exported = load_file(target / "model.safetensors")
+    assert len({file.stat().st_mode for file in target.iterdir()}) == 1  # all, or none, may read it
     assert exported.keys() == parameters.keys()  # tied weights once
     assert all(torch.equal(value, parameters[name]) for name, value in exported.items())
 

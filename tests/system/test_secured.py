@@ -3,8 +3,11 @@ credentials, one site by HTTPS through a proxy; signed, exported as a bundle, ve
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from eventlog.events import DeltaPublished, RoundCommitted, RunFinished
 from eventlog.signatures import fault
 from tests.support.fleet import Fleet
-from tests.support.forkserver import ForkServer
+from tests.support.forkserver import CHECKOUT, ForkServer
 from tests.support.secured import Secured, secured
 from tests.support.tunnel import tunnel
 from tests.support.watched import History
@@ -112,6 +115,25 @@ async def _verify_bundle(fleet: Fleet, folder: Path) -> None:
     assert refused.code == 1 and "rewritten" in refused.out
     same = await fleet.atoll("log", "verify", fleet.run, log_file, "--json")
     assert same.json()["ok"]
+    assert found["published"] == published["through"]
+    command = folder / "bin" / "atoll"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ops "$@"\n')
+    command.chmod(0o755)
+    line = Path(anchor).read_text().strip()
+    (there.parent.parent / "published").write_text(line)
+    for given, code, words in (
+        ([line], 0, f"It is the log that was published, through {published['through']}."),
+        (["../../published"], 0, "It is the log that was published"),
+        ([wrong], 1, "it was rewritten"),
+        ([], 0, "not held against what was published"),
+    ):
+        done = await asyncio.to_thread(
+            subprocess.run, ["sh", "verify.sh", *given], cwd=there, capture_output=True, text=True,
+            env={**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}",
+                 "PYTHONPATH": str(CHECKOUT)},
+        )  # fmt: skip
+        assert done.returncode == code and words in done.stdout + done.stderr, done
 
 
 async def test_a_process_without_credentials_or_with_revoked_ones_is_refused_for_good(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.output import Reach, broker_option, file_or_run, json_option, print_json, say
+from ops.output import Reach, broker_option, file_or_run, files, json_option, print_json, say
 
 if TYPE_CHECKING:
     from eventlog.projector import Folded
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|FILE")
+@click.argument("target", metavar="RUN|FILE", shell_complete=files)
 @click.option(
     "-o",
     "--output",
