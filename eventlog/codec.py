@@ -169,7 +169,7 @@ _READ: dict[str, Callable[[Any], Event]] = {  # what `model_validate` calls
 _OPEN = frozenset(  # of these a part may hold anything, and the fold packs it again
     name
     for name, kind in EVENTS.items()
-    if any("Any" in str(one.annotation) for one in kind.model_fields.values())
+    if any("JsonValue" in str(one.annotation) for one in kind.model_fields.values())
 )
 _LINKS = ("term", "previous", "incarnation", "seen")  # Envelope's last fields, which may be None
 _NEEDED_TYPES = tuple(_NEEDED.values())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from eventlog.event import AGENT, PLANNER, Count, Event, Name, Part, Positive, Reason
 
@@ -143,7 +143,7 @@ class PlacementPlanned(Event):
 
     type: ClassVar[str] = "placement.planned"
     by: ClassVar[frozenset[str]] = frozenset({PLANNER})
-    actions: tuple[dict[str, Any], ...]
-    estimates: tuple[dict[str, Any], ...]
+    actions: tuple[dict[str, JsonValue], ...]
+    estimates: tuple[dict[str, JsonValue], ...]
     reason: Reason
     holder: Annotated[str, Field(max_length=200)] = ""

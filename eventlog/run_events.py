@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from eventlog.event import (
     COORDINATOR,
@@ -69,7 +69,7 @@ class RunCreated(Event):
 
     type: ClassVar[str] = "run.created"
     by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    config: dict[str, Any]
+    config: dict[str, JsonValue]
     config_digest: Digest
     data: DataShape
     parameters_blob: Digest

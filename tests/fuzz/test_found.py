@@ -9,8 +9,9 @@ import msgpack
 import pytest
 
 from broker.credentials import Credentials, CredentialsInvalid
-from eventlog.codec import unpack
-from ops import configure
+from eventlog.chain import Record
+from eventlog.codec import decode, unpack
+from ops import configure, describe
 from ops.alarm import settings as alarms
 from ops.configure import ConfigInvalid
 from ops.output import print_json
@@ -20,6 +21,7 @@ from ops.placement.slurm.ends import exit_code
 from ops.placement.slurm.values import count, duration_s, instant, whole
 from sitehub import manifest
 from sitehub.documents import DataInvalid
+from tests.fuzz.logs import WIRES, packed, wire
 from tests.fuzz.texts import CREDENTIALS, SITES
 
 
@@ -79,6 +81,24 @@ def test_what_only_msgpack_can_say_is_told_as_text(capsys: pytest.CaptureFixture
     print_json({"data": content})
     told = json.loads(capsys.readouterr().out)["data"]
     assert told["at"] == "Timestamp(seconds=7, nanoseconds=0)" and len(told) == 2
+
+
+@pytest.mark.parametrize("odd", [b"\xff", msgpack.Timestamp(7), msgpack.ExtType(5, b"")])
+@pytest.mark.parametrize("name", [one["type"] for one in WIRES])
+def test_no_event_holds_what_json_cannot_say(
+    name: str, odd: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where its content is free it is JSON's: reports and lines are made of it."""
+    sound = wire(name)
+    assert decode(Record(7, sound["source"], 0, packed(sound))).event is not None
+    for key in sound["data"]:
+        for value in ({"do": odd}, [{"do": odd}]):
+            wrong = {**sound, "data": {**sound["data"], key: value}}
+            read = decode(Record(7, sound["source"], 0, packed(wrong)))
+            assert describe.as_line(read)
+            print_json(describe.as_json(read))
+            told = json.loads(capsys.readouterr().out)
+            assert read.problem or "ff" not in str(told["data"].get(key)), "it held what was odd"
 
 
 def test_json_without_end_is_damaged_and_no_more(tmp_path: Path) -> None:
