@@ -7,9 +7,9 @@ read. `by` says who may write it; the subject it stands on proves who did (R6). 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from eventlog.keys import PUBLIC_KEY
 
@@ -36,6 +36,17 @@ OPERATOR, COORDINATOR, SITE, AGENT, PLANNER = (
     "agent",
     "planner",
 )
+
+
+def _as_read(value: Any) -> Any:
+    """Tuples as lists, which is what a reader gets of them."""
+    if isinstance(value, dict):
+        return {key: _as_read(one) for key, one in value.items()}
+    return [_as_read(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+# content without a schema of its own: JSON's, of which whoever reads a log makes lines and pages
+Free = Annotated[dict[str, JsonValue], BeforeValidator(_as_read)]
 
 
 class Part(BaseModel):

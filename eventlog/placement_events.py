@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from eventlog.event import AGENT, PLANNER, Count, Event, Name, Part, Positive, Reason
+from eventlog.event import AGENT, PLANNER, Count, Event, Free, Name, Part, Positive, Reason
 
 # -- placement ------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class PlacementPlanned(Event):
 
     type: ClassVar[str] = "placement.planned"
     by: ClassVar[frozenset[str]] = frozenset({PLANNER})
-    actions: tuple[dict[str, JsonValue], ...]
-    estimates: tuple[dict[str, JsonValue], ...]
+    actions: tuple[Free, ...]
+    estimates: tuple[Free, ...]
     reason: Reason
     holder: Annotated[str, Field(max_length=200)] = ""

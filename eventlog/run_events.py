@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from eventlog.event import (
     COORDINATOR,
@@ -13,6 +13,7 @@ from eventlog.event import (
     Count,
     Digest,
     Event,
+    Free,
     Name,
     Part,
     Positive,
@@ -69,7 +70,7 @@ class RunCreated(Event):
 
     type: ClassVar[str] = "run.created"
     by: ClassVar[frozenset[str]] = frozenset({OPERATOR})
-    config: dict[str, JsonValue]
+    config: Free
     config_digest: Digest
     data: DataShape
     parameters_blob: Digest
