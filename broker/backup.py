@@ -34,7 +34,7 @@ from broker.repair import (
     streams_of,
 )
 from broker.server import read_address
-from broker.streams import log_stream
+from broker.streams import blob_config, blob_stream, create_stream, log_stream
 from eventlog.chain import Record
 from eventlog.dir_blobs import sync_directory
 from eventlog.errors import LogDamaged, RunUnknown
@@ -80,14 +80,21 @@ async def restore_backup(
     folder: Path, run: str, backup: Path, known: list[Record], *, lose: bool = False
 ) -> Restored:
     """Put the log of a run back from a backup; otherwise as `broker.repair.restore`. A backup that
-    is damaged itself, or of another run, is LogDamaged; nothing has been changed then."""
-    with held_streams(folder) as streams, _bench(folder) as bench:
+    is damaged itself, or of another run, is LogDamaged; nothing has been changed then. Where the
+    run's stream of blobs is gone as well there is one again, without any: a log alone is no run."""
+    with held_streams(folder, create=True) as streams, _bench(folder) as bench:
         said = _unpack(backup, run, bench)
         last, digest = await _read(bench, run, known)
         if (last, digest) != (said.last_sequence, said.log_digest):
             what = f"{backup} is damaged: it held {said.last_sequence} events, and gives {last}"
             raise LogDamaged(min(last + 1, said.last_sequence), what)
         check_reach(folder, run, last, lose=lose)
+        blobs = bench / STREAMS / blob_stream(run)
+        if not (streams / STREAMS / blobs.name).exists():
+            with served_apart(bench) as server:
+                async with await connect(server.url, name="backup") as connection:
+                    await create_stream(connection.control, blob_config(run))
+            put_in_place(folder, streams, blobs)
         aside = put_in_place(folder, streams, bench / STREAMS / log_stream(run))
     return Restored(last, digest, aside)
 
