@@ -193,3 +193,31 @@ def test_a_cluster_says_what_to_do_in_place_of_a_backup(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "atoll run mirror" in refused.stderr, refused
     dropped = atoll("broker", "restore", RUN, "--dir", node, "--drop-mirror", "--lose")
     assert dropped.returncode == 2, dropped
+
+
+async def test_r19_a_log_that_ends_before_its_second_copy_is_damaged(tmp_path: Path) -> None:
+    """As after a folder that was put back without what was known of it."""
+    served = Served(tmp_path / "store")
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, tmp_path / "export")
+    assert served.stop() == 0
+    messages = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
+    for path in messages.glob("*.blk"):
+        os.truncate(path, path.stat().st_size // 2)
+    (messages / "index.db").unlink()
+    (served.folder / "holdings.json").unlink()
+    again = Served(served.folder)
+    again.start()
+    env = {"ATOLL_BROKER": again.url, "ATOLL_HOME": str(tmp_path / "home")}
+    try:
+        found = atoll("log", "verify", RUN, "--mirror", "--json", **env)
+        assert found.returncode == 1, found
+        said = json.loads(found.stdout)
+        assert said["last_sequences"][0] < said["last_sequences"][1] == run.last[0]
+        assert "lost its end" in said["problem"] and not said["ok"]
+        behind = atoll("log", "verify", RUN, str(tmp_path / "export"), **env)
+        assert behind.returncode == 0, "two copies of which one ends earlier are no contradiction"
+    finally:
+        assert again.stop() == 0
