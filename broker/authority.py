@@ -75,6 +75,40 @@ def expires(certificate: str) -> datetime:
     return found.not_valid_after_utc
 
 
+def check_pair(pair: Pair, now: datetime | None = None) -> str:
+    """Why no server can show this certificate; '' where one can."""
+    from cryptography.hazmat.primitives import serialization
+
+    why = check_authority(pair.certificate, now)
+    if why:
+        return why
+    try:
+        key = serialization.load_pem_private_key(pair.key.encode(), None)
+    except (ValueError, TypeError):  # TypeError: it asks for a password
+        return "the key is no private key in PEM, or asks for a password"
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    same = key.public_key().public_bytes(*form) == _public(pair.certificate)
+    return "" if same else "the key is not that of the certificate"
+
+
+def check_authority(certificate: str, now: datetime | None = None) -> str:
+    """Why nobody can trust by this certificate; '' where one can."""
+    try:
+        end = expires(certificate)
+    except ValueError:
+        return "there is no certificate in PEM"
+    return "" if end > (now or datetime.now(UTC)) else f"the certificate ended {end:%Y-%m-%d}"
+
+
+def _public(certificate: str) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    found = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return found.public_bytes(*form)
+
+
 def _host(text: str) -> GeneralName:
     from cryptography import x509
 

@@ -9,12 +9,14 @@ end, and whatever else is wrong with it is seen then and there.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,12 +36,13 @@ from broker.repair import (
     streams_of,
 )
 from broker.server import read_address
-from broker.streams import log_stream
+from broker.streams import blob_config, blob_stream, create_stream, log_stream
 from eventlog.chain import Record
 from eventlog.dir_blobs import sync_directory
 from eventlog.errors import LogDamaged, RunUnknown
 
 _CARD = "backup.json"
+_SETTLED_S = 10.0  # a place that is younger may be about to be locked
 # Of a stream: its configuration, and its messages. The server makes its index anew.
 _FILES = re.compile(r"meta\.(inf|sum)|msgs/[0-9]+\.blk")
 
@@ -80,14 +83,21 @@ async def restore_backup(
     folder: Path, run: str, backup: Path, known: list[Record], *, lose: bool = False
 ) -> Restored:
     """Put the log of a run back from a backup; otherwise as `broker.repair.restore`. A backup that
-    is damaged itself, or of another run, is LogDamaged; nothing has been changed then."""
-    with held_streams(folder) as streams, _bench(folder) as bench:
+    is damaged itself, or of another run, is LogDamaged; nothing has been changed then. Where the
+    run's stream of blobs is gone as well there is one again, without any: a log alone is no run."""
+    with held_streams(folder, create=True) as streams, _bench(folder) as bench:
         said = _unpack(backup, run, bench)
         last, digest = await _read(bench, run, known)
         if (last, digest) != (said.last_sequence, said.log_digest):
             what = f"{backup} is damaged: it held {said.last_sequence} events, and gives {last}"
             raise LogDamaged(min(last + 1, said.last_sequence), what)
         check_reach(folder, run, last, lose=lose)
+        blobs = bench / STREAMS / blob_stream(run)
+        if not (streams / STREAMS / blobs.name).exists():
+            with served_apart(bench) as server:
+                async with await connect(server.url, name="backup") as connection:
+                    await create_stream(connection.control, blob_config(run))
+            put_in_place(folder, streams, blobs)
         aside = put_in_place(folder, streams, bench / STREAMS / log_stream(run))
     return Restored(last, digest, aside)
 
@@ -120,19 +130,16 @@ def _names(stream: Path) -> Iterator[str]:
 
 def _pack(bench: Path, stream: str, found: Backup, target: Path) -> None:
     """The files as one, with a card that says what they hold."""
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = bench / "packed"
     (bench / _CARD).write_text(json.dumps(asdict(found)))
-    try:
-        with tarfile.open(part, "w") as archive:
-            archive.add(bench / _CARD, _CARD)
-            for name in sorted(_names(bench / STREAMS / stream)):
-                archive.add(bench / STREAMS / stream / name, name)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(target)
-        sync_directory(target.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    with tarfile.open(part, "w") as archive:
+        archive.add(bench / _CARD, _CARD)
+        for name in sorted(_names(bench / STREAMS / stream)):
+            archive.add(bench / STREAMS / stream / name, name)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
+    sync_directory(target.parent)
 
 
 def _unpack(backup: Path, run: str, bench: Path) -> Backup:
@@ -162,10 +169,32 @@ def _unpack(backup: Path, run: str, bench: Path) -> Backup:
 
 @contextmanager
 def _bench(folder: Path) -> Iterator[Path]:
-    """A place on the filesystem of `folder`, removed at the end."""
+    """A place on the filesystem of `folder`, removed at the end; and with it what those left there
+    whom something ended at once: each holds the lock of its own."""
+    for left in folder.glob(".backup-????????"):
+        if time.time() - left.stat().st_mtime > _SETTLED_S and (lock := _lock(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(lock)
     bench = folder / f".backup-{secrets.token_hex(4)}"
     bench.mkdir(mode=0o700)
+    lock = _lock(bench)
     try:
         yield bench
     finally:
         shutil.rmtree(bench, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(bench: Path) -> int | None:
+    """A descriptor that holds the lock of a folder; None where somebody has it, or it is gone."""
+    try:
+        handle = os.open(bench, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

@@ -8,12 +8,12 @@ does.
 from __future__ import annotations
 
 import json
-import os
 import ssl
 import stat
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from broker.files import write_secret
 from broker.roles import User
 from eventlog.errors import AtollError
 from eventlog.keys import Key, KeyInvalid
@@ -98,15 +98,3 @@ class Credentials:
         """Make the file, for its owner only; replaces one whole. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_secret(path, json.dumps({"version": _VERSION, **asdict(self)}, indent=1) + "\n")
-
-
-def write_secret(path: Path, text: str) -> None:
-    """A file that its owner alone may read, from its first byte on; whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -13,33 +13,36 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import signal
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from broker import kick, monitor
-from broker.authority import Pair, new_authority, new_server
-from broker.credentials import Credentials, write_secret
-from broker.production import USERS_FILE, Shape, server_conf, users_conf
+from broker import kick
+from broker.authority import Pair, check_authority, check_pair, new_authority, new_server
+from broker.credentials import Credentials, CredentialsInvalid
+from broker.errors import DeploymentInvalid
+from broker.files import replace_file, write_secret
+from broker.node import (
+    NODE_FILE,
+    SHAPE_FILE,
+    USERS_LIST,
+    keep_users,
+    listed,
+    parse_users,
+    read_json,
+    reload_node,
+)
+from broker.production import Shape, server_conf
 from broker.roles import User
-from broker.server import read_address
-from broker.settings import ServerSettings
-from eventlog.errors import AtollError
 from eventlog.events import COORDINATOR, OPERATOR, PLANNER
 from eventlog.keys import Key
 
+_EVER = datetime.min.replace(tzinfo=UTC)  # before any certificate ends
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 FIRST = ((OPERATOR, "main"), (COORDINATOR, "main"), (PLANNER, "main"), ("auditor", "main"))
 SUFFIX = ".creds"
-_RELOAD_S = 10.0
-
-
-class DeploymentInvalid(AtollError):
-    """What was asked of a broker's configuration cannot be done; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,22 @@ class Deployment:
 
     @property
     def exists(self) -> bool:
-        return self._file("shape.json").exists()
+        return self._file(SHAPE_FILE).exists()
 
     @property
     def shape(self) -> Shape:
         """Raises DeploymentInvalid where ROOT holds no configuration."""
-        return Shape(**self._read("shape.json"))
+        try:
+            return Shape(**self._read(SHAPE_FILE))
+        except TypeError as error:
+            what = f"{self._file(SHAPE_FILE)} is not what `atoll broker config` wrote"
+            raise DeploymentInvalid(f"{what}; let it write it again") from error
 
     @property
     def users(self) -> list[User]:
         """Everybody who may log in. Raises DeploymentInvalid."""
-        return [_user(one) for one in self._read(USERS_LIST)]
+        self._read(USERS_LIST)
+        return parse_users(self._file(USERS_LIST))
 
     def node(self, name: str) -> Path:
         """The folder of one server."""
@@ -70,20 +78,42 @@ class Deployment:
         """Write everything, users and authority kept where they are there; the credentials that
         are new. `given`: a certificate to use, signed by `ca` (PEM; empty where everybody's
         system trusts its signer). Raises DeploymentInvalid, OSError."""
-        if not shape.hosts:
-            raise DeploymentInvalid("a broker needs the name under which others reach it: --host")
+        _check(shape, given, ca)
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._locked():
-            shape = replace(shape, own_authority=given is None)
-            self._write("shape.json", {**asdict(shape), "hosts": dict(shape.hosts)})
+            self._check_stores(shape)
+            self._known()
             authority = None if given else self._authority(next(iter(shape.hosts.values())))
-            self._file("ca.pem").write_text(authority.certificate if authority else ca)
+            shape = replace(shape, own_authority=given is None)
+            self._write(SHAPE_FILE, {**asdict(shape), "hosts": dict(shape.hosts)})
+            replace_file(self._file("ca.pem"), authority.certificate if authority else ca)
             for name, host in shape.hosts.items():
                 pair = given or new_server(authority or Pair("", ""), _names(host))
                 self._write_node(shape, name, pair)
             known = {(user.role, user.name) for user in self._known()}
             new = (User(*one, public="") for one in FIRST if one not in known)
             return [self._let_in(user) for user in new]
+
+    def refresh(self) -> list[Path]:
+        """Have the credentials that are kept here lead where the broker is now, under the authority
+        that it has now; those that did not."""
+        shape, changed = self.shape, []
+        for path in sorted(self._file("credentials").glob(f"*{SUFFIX}")):
+            try:
+                old = Credentials.read(path)
+            except CredentialsInvalid:
+                continue  # whoever uses it is told
+            websocket = old.urls.startswith("wss:") and bool(shape.websocket_port)
+            now = replace(
+                old,
+                urls=shape.urls(websocket=websocket),
+                ca=self._file("ca.pem").read_text(),
+                num_replicas=shape.num_replicas,
+            )
+            if now != old:
+                now.write(path)
+                changed.append(path)
+        return changed
 
     def issue(
         self,
@@ -121,10 +151,23 @@ class Deployment:
         raise DeploymentInvalid(f"{role} {name} has no credentials of this broker ({self.root})")
 
     def reload(self) -> dict[str, bool]:
-        """Have the servers that run here take up users.conf, without a restart: each server's name,
-        and whether it did. The others are not on this machine, or not running; they do at their
-        start. Raises DeploymentInvalid where one runs and refuses."""
-        return {name: reload_node(self.node(name)) for name in self.shape.hosts}
+        """Have the servers that run here take up who may log in, without a restart: each server's
+        name, and whether it did. The others are not on this machine, or not running; they do at
+        their start. Also mends what somebody left who was interrupted. Raises DeploymentInvalid
+        where one runs and refuses, or hangs, once all others were told."""
+        self._read(USERS_LIST)
+        with self._locked():
+            self._hand_out(self.users)
+        done, problems = {}, []
+        for name in self.shape.hosts:
+            try:
+                done[name] = reload_node(self.node(name))
+            except DeploymentInvalid as error:
+                again = f"`atoll broker reload --dir {self.node(name)}` when that is mended"
+                problems.append(f"{error}; {again}")
+        if problems:
+            raise DeploymentInvalid("; ".join(problems))
+        return done
 
     # -- the files --------------------------------------------------------------------------------
 
@@ -145,9 +188,12 @@ class Deployment:
     def _keep(self, users: Iterable[User]) -> None:
         """Write down who may log in, here and in every server's folder."""
         kept = list(users)
-        self._write(USERS_LIST, [asdict(user) for user in kept])
+        replace_file(self._file(USERS_LIST), listed(kept))
+        self._hand_out(kept)
+
+    def _hand_out(self, users: list[User]) -> None:
         for name in self.shape.hosts:
-            _keep_users(self.node(name), kept)
+            keep_users(self.node(name), users)
 
     def _known(self) -> list[User]:
         return self.users if self._file(USERS_LIST).exists() else []
@@ -156,26 +202,46 @@ class Deployment:
         folder = self.node(name)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_secret(folder / "server.key", pair.key)
-        _replace(folder / "server.pem", pair.certificate)
-        _replace(folder / "ca.pem", self._file("ca.pem").read_text())
+        replace_file(folder / "server.pem", pair.certificate)
+        replace_file(folder / "ca.pem", self._file("ca.pem").read_text())
         kick.make_admin(folder)
-        _keep_users(folder, self._known())
-        _replace(folder / "nats-server.conf", server_conf(shape, name))
+        keep_users(folder, self._known())
+        replace_file(folder / "nats-server.conf", server_conf(shape, name))
         node = {
             "host": shape.hosts[name],
             "port": shape.port,
             "monitor_port": shape.monitor(name),
             "num_servers": len(shape.hosts),
         }
-        _replace(folder / NODE_FILE, json.dumps(node, indent=1) + "\n")
+        replace_file(folder / NODE_FILE, json.dumps(node, indent=1) + "\n")
 
     def _authority(self, host: str) -> Pair:
-        certificate, key = self._file("ca.pem"), self._file("ca.key")
-        if key.exists():
-            return Pair(certificate.read_text(), key.read_text())
-        made = new_authority(f"atoll broker {host}")
-        write_secret(key, made.key)
-        return made
+        """Our own. Its certificate stands in ca.key as well, behind the key: ca.pem is what others
+        are to trust, which is not it while there is a certificate of somebody's own."""
+        key, public = self._file("ca.key"), self._file("ca.pem")
+        if not key.exists():
+            made = new_authority(f"atoll broker {host}")
+            write_secret(key, made.key + made.certificate)
+            return made
+        text = key.read_text()
+        for certificate in (text, public.read_text() if public.exists() else ""):
+            found = Pair(certificate[certificate.find(_CERTIFICATE) :], text)
+            if not check_pair(found, _EVER):
+                write_secret(key, text.partition(_CERTIFICATE)[0] + found.certificate)
+                return found
+        raise DeploymentInvalid(
+            f"the certificate of {key} is in {public} no more: put that back from a copy of this "
+            "folder, or remove both, and have all credentials issued anew"
+        )
+
+    def _check_stores(self, shape: Shape) -> None:
+        """Raises DeploymentInvalid where runs would be served no more."""
+        for path in sorted(self._file("nodes").glob("*/store")):
+            if path.parent.name not in shape.hosts:
+                raise DeploymentInvalid(
+                    f"{path} holds runs, which servers of other names ({', '.join(shape.hosts)}) "
+                    "would not serve: configure those in another folder"
+                )
 
     def _credentials(self, user: User) -> Path:
         return self.root / "credentials" / f"{user.label}{SUFFIX}"
@@ -185,15 +251,17 @@ class Deployment:
 
     def _read(self, name: str):  # type: ignore[no-untyped-def]
         try:
-            return json.loads(self._file(name).read_text())
-        except (OSError, ValueError) as error:
+            return read_json(self._file(name))
+        except DeploymentInvalid as error:
+            if self._file(name).exists():
+                raise
             raise DeploymentInvalid(
                 f"{self.root} holds no broker's configuration: `atoll broker config` writes one; "
                 "where it stands elsewhere, name that folder by --dir"
             ) from error
 
     def _write(self, name: str, content: object) -> None:
-        _replace(self._file(name), json.dumps(content, indent=1) + "\n")
+        replace_file(self._file(name), json.dumps(content, indent=1) + "\n")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -203,90 +271,20 @@ class Deployment:
             yield
 
 
-NODE_FILE, USERS_LIST = "node.json", "users.json"
-
-
-def read_users(folder: Path) -> list[User]:
-    """Everybody whom a server's folder knows."""
-    return [_user(one) for one in json.loads((folder / USERS_LIST).read_text())]
-
-
-def write_users(folder: Path, users: Iterable[User]) -> None:
-    """Have the server of this folder let these in from its next reload on."""
-    _replace(folder / USERS_FILE, users_conf(users, kick.admin(folder)))
-
-
-def _keep_users(folder: Path, users: list[User]) -> None:
-    _replace(folder / USERS_LIST, json.dumps([asdict(user) for user in users], indent=1) + "\n")
-    write_users(folder, users)
-
-
-def _user(wire: dict[str, Any]) -> User:
-    return User(**{**wire, "runs": tuple(wire["runs"])})
-
-
-def node_settings(folder: Path) -> ServerSettings | None:
-    """How to serve what stands in `folder`: a server's own folder, or a ROOT of one server; None
-    where it is neither. Raises DeploymentInvalid where it is a cluster's."""
-    if not (folder / NODE_FILE).exists():
-        found = sorted((folder / "nodes").glob(f"*/{NODE_FILE}"))
-        if len(found) > 1:
-            names = ", ".join(path.parent.name for path in found)
-            raise DeploymentInvalid(
-                f"{folder} configures a cluster: serve one of its servers ({names}), such as "
-                f"--dir {found[0].parent}"
-            )
-        if not found:
-            return None
-        folder = found[0].parent
-    node = json.loads((folder / NODE_FILE).read_text())
-    return ServerSettings(folder, written=True, scheme="tls", **node)
-
-
-def reload_node(folder: Path) -> bool:
-    """Have the server of this folder read its configuration again; False where none runs here.
-    Raises DeploymentInvalid where it does not take it up."""
-    address = read_address(folder)
-    if address is None or not _is_served(folder):
-        return False
-    url = f"http://127.0.0.1:{address['monitor_port']}/varz"
-    before = json.loads(monitor.ask(url, 5.0))["config_load_time"]
-    write_users(folder, read_users(folder))
-    signal_reload(int(str(address["pid"])))
-    end = time.monotonic() + _RELOAD_S
-    while time.monotonic() < end:
-        if json.loads(monitor.ask(url, 5.0))["config_load_time"] != before:
-            return True
-        time.sleep(0.05)
-    raise DeploymentInvalid(
-        f"the server of {folder} did not take up its new configuration: see its log"
-    )
-
-
-def signal_reload(pid: int) -> None:
-    """Have a server read its configuration again."""
-    os.kill(pid, signal.SIGHUP)
-
-
-def _is_served(folder: Path) -> bool:
-    """Whether a server holds the folder's lock."""
-    try:
-        with ServerSettings(folder).lock_file.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+def _check(shape: Shape, given: Pair | None, ca: str) -> None:
+    """Raises DeploymentInvalid before anything is written."""
+    if not shape.hosts:
+        raise DeploymentInvalid("a broker needs the name under which others reach it: --host")
+    problem = shape.problem()
+    if given and not problem and (said := check_pair(given)):
+        problem = f"--cert and --key: {said}"
+    if ca and not problem and (said := check_authority(ca)):
+        problem = f"--ca: {said}"
+    if problem:
+        raise DeploymentInvalid(problem)
 
 
 def _names(host: str) -> list[str]:
     """What a certificate covers: the server's name, and this machine's own for who looks after it
     there."""
     return list(dict.fromkeys([host, "localhost", "127.0.0.1"]))
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    part.replace(path)

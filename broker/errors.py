@@ -4,6 +4,7 @@ AtollError
 ├── BrokerUrlInvalid    what was given is no URL of a broker
 ├── BrokerUnreachable   no broker answers at the URL
 ├── BrokerUnfit         a broker, or one of its streams, is not what a run needs
+├── DeploymentInvalid   what was asked of a broker's configuration cannot be done
 ├── Refused             the broker does not let these credentials in
 └── LinkDown            a connection broke or an answer stayed away: ask again (room-internal)
     └── EmptyMessage    what follows it in a stream must be asked for anew (room-internal)
@@ -25,6 +26,10 @@ class BrokerUnreachable(AtollError):
 
 class BrokerUnfit(AtollError):
     """The broker answers, but with it no promise of the log would hold."""
+
+
+class DeploymentInvalid(AtollError):
+    """What was asked of a broker's configuration cannot be done; the text says why."""
 
 
 class Refused(AtollError):

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker import kick
-from broker.deployment import read_users, signal_reload, write_users
+from broker.errors import DeploymentInvalid
+from broker.node import read_users, signal_reload, write_users
 from broker.production import BURST, MAX_PER_S, USERS_FILE
-from broker.roles import NAMED
+from broker.roles import NAMED, User
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
 from eventlog.errors import AtollError
@@ -110,6 +111,8 @@ class Watch:
         self._guard = Guard(())
         self._admin = kick.Administration(self._folder)
         self._out: frozenset[str] = frozenset()
+        self._users: list[User] = []
+        self._unread = ""  # why the folder's list of users cannot be read
         self._again = -math.inf  # when it is tried to cut somebody off
         self.pause_s = LOOK_S  # until the next look
 
@@ -119,24 +122,38 @@ class Watch:
     def look(self, now: float) -> list[str]:
         """One look; what there is to say. Raises OSError where the server does not answer."""
         connections = kick.connections(self._server.monitor_url)
-        users = read_users(self._folder)
+        said = self._read_users()
+        if not self._users:
+            return said
+        users = self._users
         labels = {user.public: user.label for user in users}
         self._guard.watched = {user.public for user in users if user.role in NAMED}
-        said = [
+        said += [
             f"{labels[key]} floods the broker ({rate:,.0f} messages a second): not let in for "
             f"{self._guard.suspended[key] - now:.0f} s"
             for key, rate in self._guard.look(connections, now).items()
         ]
         out = frozenset(self._guard.suspended)
         let_in = [user for user in users if user.public not in out]
-        changed, self._out = out != self._out, out
+        changed = out != self._out
         if changed:
             write_users(self._folder, let_in)
+        self._out = out
         num_cut = self._cut({user.public for user in let_in}, connections, now)
         if changed:  # last: while a server reloads it ends nobody's connection
             signal_reload(self._server.pid)
         self.pause_s = AGAIN_S if num_cut or said else LOOK_S
         return said
+
+    def _read_users(self) -> list[str]:
+        """Take up the folder's list of users, which may be half of a file that is copied there
+        now: then the one before holds. What there is to say of it."""
+        before = self._unread
+        try:
+            self._users, self._unread = read_users(self._folder), ""
+        except DeploymentInvalid as error:
+            self._unread = str(error)
+        return [self._unread] if self._unread and self._unread != before else []
 
     def _cut(self, known: set[str], connections: list[Mapping[str, Any]], now: float) -> int:
         """How many connections were ended; what cannot be is left to the next look."""

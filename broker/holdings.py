@@ -17,7 +17,7 @@ from broker import monitor
 from eventlog.errors import LogDamaged
 
 FILE = "holdings.json"
-_PREFIX, _BLOBS = "ATOLL_", "_BLOBS"
+_PREFIX, _BLOBS, _MIRROR = "ATOLL_", "_BLOBS", "_MIRROR"
 _ASK_S = 30.0
 
 
@@ -63,12 +63,21 @@ def problems(before: Mapping[str, int], now: Mapping[str, Held]) -> list[tuple[s
 
 
 def read(folder: Path) -> dict[str, int]:
-    """What was written down; nothing where nothing was, or it cannot be read."""
+    """What was written down; nothing where nothing was. Raises LogDamaged where it cannot be read:
+    it is only ever replaced whole."""
+    path = folder / FILE
     try:
-        said = json.loads((folder / FILE).read_text())
+        said = json.loads(path.read_text())
         return {str(name): int(last) for name, last in said.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is damaged"
+        raise LogDamaged(
+            1,
+            f"how far each log went cannot be read from {path}: {why}; compare the logs with "
+            "copies of them (docs/damage.md), then remove that file",
+        ) from error
 
 
 def write(folder: Path, now: Mapping[str, Held]) -> None:
@@ -84,20 +93,30 @@ def forget(folder: Path, names: Iterable[str]) -> None:
     _write(folder, {name: last for name, last in read(folder).items() if name not in gone})
 
 
-def check(folder: Path, monitor_url: str) -> None:
-    """Raises LogDamaged, naming stream and sequence, where a log is not what it was; OSError."""
-    now = look(monitor_url)
+def check(folder: Path, now: Mapping[str, Held]) -> list[str]:
+    """What is wrong with second copies, a line each: they are nobody's truth, and what they lack at
+    their end they take from the log again. Raises LogDamaged, naming stream and sequence, where a
+    log is not what it was; OSError."""
     found = problems(read(folder), now)
-    if found:
-        name, sequence, what = found[0]
-        more = f" (and {len(found) - 1} more: {', '.join(n for n, *_ in found[1:])})"
-        run = name.removeprefix(_PREFIX).removesuffix("_MIRROR").lower()
+    logs = [one for one in found if not one[0].endswith(_MIRROR)]
+    if logs:
+        name, sequence, what = logs[0]
+        more = f" (and {len(logs) - 1} more: {', '.join(n for n, *_ in logs[1:])})"
         raise LogDamaged(
             sequence,
-            f"stream {name}: {what}{more if found[1:] else ''}; nothing is served, so that nothing "
-            f"is written on it: `atoll broker restore {run}`, or docs/damage.md",
+            f"stream {name}: {what}{more if logs[1:] else ''}; nothing is served, so that nothing "
+            f"is written on it: `atoll broker restore {_run(name)}`, or docs/damage.md",
         )
     write(folder, now)
+    return [
+        f"the second copy of run {_run(name)} is damaged at sequence {sequence}: {what}; see "
+        f"`atoll log verify {_run(name)} --mirror`, and docs/damage.md"
+        for name, sequence, what in found
+    ]
+
+
+def _run(stream: str) -> str:
+    return stream.removeprefix(_PREFIX).removesuffix(_MIRROR).lower()
 
 
 def _write(folder: Path, lasts: Mapping[str, int]) -> None:

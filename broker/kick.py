@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from broker import monitor
 from broker.client import Outgoing
 from broker.connection import Connection, connect
-from broker.credentials import Credentials, write_secret
+from broker.credentials import Credentials
+from broker.files import write_secret
 from broker.server import read_address
 from eventlog.keys import Key
 

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 from broker.authority import new_authority, new_server
 from broker.configtext import quoted
-from broker.credentials import Credentials, write_secret
-from broker.deployment import NODE_FILE, DeploymentInvalid
+from broker.credentials import Credentials
+from broker.errors import DeploymentInvalid
+from broker.files import replace_file, write_secret
+from broker.node import NODE_FILE
 from broker.settings import MAX_PAYLOAD_BYTES
 from broker.urls import servers
 
@@ -40,11 +42,11 @@ class Leaf:
         authority = new_authority(f"atoll leaf {self.host}")
         pair = new_server(authority, list(dict.fromkeys([self.host, "localhost", "127.0.0.1"])))
         write_secret(folder / "server.key", pair.key)
-        (folder / "server.pem").write_text(pair.certificate)
-        (folder / "ca.pem").write_text(site.ca)
+        replace_file(folder / "server.pem", pair.certificate)
+        replace_file(folder / "ca.pem", site.ca)
         write_secret(folder / "nats-server.conf", self._conf(site, remotes))
         node = {"host": self.host, "port": self.port, "monitor_port": self.monitor_port}
-        (folder / NODE_FILE).write_text(json.dumps({**node, "num_servers": 1}) + "\n")
+        replace_file(folder / NODE_FILE, json.dumps({**node, "num_servers": 1}) + "\n")
         host = f"[{self.host}]" if ":" in self.host else self.host
         jobs = replace(site, urls=f"tls://{host}:{self.port}", ca=authority.certificate)
         jobs.write(folder / f"{site.user.label}.creds")

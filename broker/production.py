@@ -9,6 +9,8 @@ answer stays in CLIENTS, where no stream listens (tests/broker/test_permission_a
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +19,7 @@ from broker.roles import API, User, publishes, subscribes
 from broker.settings import MAX_PAYLOAD_BYTES
 from eventlog.log import MAX_BATCH
 
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 STORE, CLIENTS = "STORE", "CLIENTS"
 LOG_FILE = "nats-server.log"
 USERS_FILE = "users.conf"
@@ -68,6 +71,21 @@ class Shape:
     def monitor(self, name: str) -> int:
         """A server's own port for its health: several may stand on one machine."""
         return self.monitor_port + list(self.hosts).index(name)
+
+    def problem(self) -> str:
+        """Why no server can be reached so; '' where one can."""
+        for host in self.hosts.values():
+            if not _is_host(host):
+                return f"{host!r} is no name or address of a machine, in ASCII and without a port"
+        if self.listen != "own" and not _is_host(self.listen):
+            return f"a server cannot listen on {self.listen!r}: give an address of its own"
+        alone = (self.cluster_port, *self._monitors()) if len(self.hosts) > 1 else self._monitors()
+        ports = [self.port, self.websocket_port, self.leaf_port, *alone]
+        twice = sorted({port for port in ports if port and ports.count(port) > 1})
+        return f"port {twice[0]} is asked for twice" if twice else ""
+
+    def _monitors(self) -> tuple[int, ...]:
+        return tuple(self.monitor(name) for name in self.hosts)
 
     def lacking(self, *, websocket: bool, leaf: bool) -> str:
         """Why nobody can come by what was asked for; '' where one can."""
@@ -199,6 +217,14 @@ def _subjects(found: Sequence[str]) -> str:
 
 def _listed(items: Sequence[str]) -> str:
     return "[\n" + "".join(f"      {item}\n" for item in items) + "    ]"
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and all(_LABEL.fullmatch(one) for one in text.split("."))
+    return True
 
 
 def _bracketed(host: str) -> str:

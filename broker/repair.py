@@ -23,7 +23,7 @@ from broker.connection import Connection, connect
 from broker.errors import ApiError, BrokerUnfit
 from broker.jetstream_log import JetStreamLog
 from broker.link import Link
-from broker.production import STORE
+from broker.production import STORE, USERS_FILE
 from broker.server import BrokerServer, lock_folder
 from broker.settings import ServerSettings
 from broker.streams import (
@@ -81,6 +81,31 @@ async def restore(folder: Path, run: str, known: list[Record], *, lose: bool = F
     return Restored(last, digest, aside)
 
 
+def check_apart(folder: Path) -> list[str]:
+    """Whether the logs of a broker's folder are what they were, before anybody can reach them: a
+    server that lets somebody in has sequences that it lost given to other events. What is to be
+    said of second copies. Raises LockHeld, LogDamaged, BrokerUnfit, OSError."""
+    try:
+        with held_streams(folder) as streams, served_apart(streams) as server:
+            return holdings.check(folder, holdings.look(server.monitor_url))
+    except RunUnknown:
+        return holdings.check(folder, {}) if holdings.read(folder) else []  # it held something
+
+
+async def drop_copy(folder: Path, run: str) -> Restored:
+    """Move the second copy of a run, which is damaged, out of the way, so that `atoll run mirror`
+    makes another: of a log that is whole itself, and ends nowhere before it did. Raises what
+    `restore` raises; then nothing has been changed."""
+    with held_streams(folder) as streams:
+        with served_apart(streams) as server:
+            async with await connect(server.url, name="restore") as connection:
+                last, digest = await digest_of(await JetStreamLog.open(connection, run))
+        check_reach(folder, run, last, lose=False)
+        aside = _set_aside(folder, streams, mirror_stream(run))
+        holdings.forget(folder, [mirror_stream(run)])
+    return Restored(last, digest, aside)
+
+
 def check_reach(folder: Path, run: str, last: int, *, lose: bool) -> None:
     """Raises LogDamaged where a copy that ends at `last` lacks what the log is known to have held,
     and nobody wrote that off."""
@@ -96,6 +121,7 @@ def check_reach(folder: Path, run: str, last: int, *, lose: bool) -> None:
 def put_in_place(folder: Path, streams: Path, made: Path) -> str:
     """Move the stream that was made into the store, which is held; where the damaged files are."""
     aside = _set_aside(folder, streams, made.name)
+    (streams / STREAMS).mkdir(exist_ok=True)
     shutil.move(made, streams / STREAMS / made.name)
     holdings.forget(folder, [made.name])
     return aside
@@ -200,9 +226,9 @@ def _copied(folder: Path, stream: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held_streams(folder: Path) -> Iterator[Path]:
+def held_streams(folder: Path, *, create: bool = False) -> Iterator[Path]:
     """The folder's lock, and the account's folder within its store that holds the streams."""
-    found = streams_of(folder)
+    found = streams_of(folder, create=create)
     lock = lock_folder(ServerSettings(folder))
     try:
         yield found
@@ -210,13 +236,18 @@ def held_streams(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def streams_of(folder: Path) -> Path:
-    """The account's folder, within the store of a broker, that holds its streams. Raises
-    RunUnknown."""
+def streams_of(folder: Path, *, create: bool = False) -> Path:
+    """The account's folder, within the store of a broker, that holds its streams. `create`: make
+    it where a broker's folder has lost its store, or never had one. Raises RunUnknown."""
     places = (folder / "store" / "jetstream" / STORE, folder / "jetstream" / _GLOBAL)
     for place in places:
         if place.is_dir():
             return place
+    settings = ServerSettings(folder)
+    if create and settings.config_file.is_file():
+        place = places[0] if (folder / USERS_FILE).is_file() else places[1]
+        place.mkdir(parents=True)
+        return place
     raise RunUnknown(f"{folder} is no folder of a broker that holds runs; give it as --dir")
 
 

@@ -74,6 +74,7 @@ class BrokerServer:
         try:
             for last_try in [False] * (_PORT_TRIES - 1) + [True]:
                 self._ports = _choose_ports(settings)
+                self._write_address()  # of no process yet: the last one's number is another's now
                 log_start = self._spawn(binary, lock)
                 if self._wait_ready(log_start, last_try):
                     break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eventlog.chain import Record, extend, start
@@ -55,14 +55,27 @@ async def compare(
             break
         if ours is None or theirs is None:
             ends = [_last(ours, common), _last(theirs, common)]
-            ends[0] += await _rest(first) if ours else 0
-            ends[1] += await _rest(second) if theirs else 0
-            return Comparison(common, digest.hex(), ends[0], ends[1], "")
+            for number, (more, records) in enumerate(((ours, first), (theirs, second))):
+                while more and not problem:
+                    ends[number] = more.sequence
+                    more, why = await _next(records)
+                    name = ("first", "second")[number]
+                    problem = f"the {name} copy is damaged: {why}" if why else ""
+            return Comparison(common, digest.hex(), ends[0], ends[1], problem)
         if ours != theirs:
             problem = _difference(ours, theirs)
             break
         digest, common = extend(digest, ours), ours.sequence
     return Comparison(common, digest.hex(), common, common, problem)
+
+
+def shortened(found: Comparison, last: int) -> Comparison:
+    """Of a log and its second copy, which went on: wrong where the log, whose end is `last` by now,
+    is still the shorter one, for a second copy has nothing that was not in the log."""
+    if found.problem or last >= found.second:
+        return found
+    what = f"the log ends at {last}, and its second copy goes on to {found.second}: it lost its end"
+    return replace(found, problem=what)
 
 
 async def _next(records: AsyncIterator[Record]) -> tuple[Record | None, str]:
@@ -74,13 +87,6 @@ async def _next(records: AsyncIterator[Record]) -> tuple[Record | None, str]:
 
 def _last(record: Record | None, common: int) -> int:
     return record.sequence if record else common
-
-
-async def _rest(records: AsyncIterator[Record]) -> int:
-    num = 0
-    async for _ in records:
-        num += 1
-    return num
 
 
 def _difference(ours: Record, theirs: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,12 +106,17 @@ def config(
     issued = deployment.configure(
         Shape(_hosts(host, cluster), **others), given, ca.read_text() if ca else ""
     )
+    changed = deployment.refresh()
     nodes = [str(deployment.node(name)) for name in deployment.shape.hosts]
     if as_json:
-        print_json({"dir": str(folder), "nodes": nodes, "credentials": list(map(str, issued))})
+        found = {"dir": str(folder), "nodes": nodes, "credentials": list(map(str, issued))}
+        print_json({**found, "changed": list(map(str, changed))})
         return
     for path in issued:
         click.echo(path)
+    if changed:
+        names = ", ".join(path.name for path in changed)
+        say(f"the way in has changed: hand out {names} again ({changed[0].parent})")
     for node in nodes:
         say(f"serve it with `atoll broker serve --dir {node}`")
 
@@ -172,11 +178,12 @@ def _issue(
 ) -> None:
     deployment = _deployment(folder)
     path = deployment.issue(role, name, runs, output, websocket=websocket, leaf=leaf)
+    if not as_json:
+        click.echo(path)
     reloaded = deployment.reload()
     if as_json:
         print_json({"role": role, "name": name, "credentials": str(path), "reloaded": reloaded})
         return
-    click.echo(path)
     _say_reloaded(deployment, reloaded)
 
 
@@ -196,19 +203,27 @@ def revoke_site(name: str, role: str, folder: Path | None, as_json: bool) -> Non
 
     What it wrote stays, and counts: to have a run drop a key as well, see `atoll run keys`.
     """
-    from broker.kick import Administration
-
     deployment = _deployment(folder)
-    user = deployment.revoke(role, name)
-    reloaded = deployment.reload()
-    for server in reloaded if user.leaf else ():
-        if reloaded[server]:
-            with closing(Administration(deployment.node(server))) as administration:
-                administration.cut_strangers({one.public for one in deployment.users})
+    by_leaf = True
+    try:
+        by_leaf = deployment.revoke(role, name).leaf
+    finally:  # also of somebody who is out already: a revocation that was interrupted is ended
+        reloaded = deployment.reload()
+        _cut_strangers(deployment, reloaded if by_leaf else {})
     if as_json:
         print_json({"role": role, "name": name, "reloaded": reloaded})
     else:
         _say_reloaded(deployment, reloaded)
+
+
+def _cut_strangers(deployment: Deployment, reloaded: Mapping[str, bool]) -> None:
+    """End the connections of leaf nodes, which a reload does not."""
+    from broker.kick import Administration
+
+    for server in reloaded:
+        if reloaded[server]:
+            with closing(Administration(deployment.node(server))) as administration:
+                administration.cut_strangers({one.public for one in deployment.users})
 
 
 @click.command()
@@ -255,8 +270,9 @@ def reload(folder: Path | None) -> None:
 
     Without a restart; nobody's connection ends but that of who was revoked.
     """
-    from broker.deployment import DeploymentInvalid, node_settings, read_users, reload_node
+    from broker.errors import DeploymentInvalid
     from broker.kick import Administration
+    from broker.node import node_settings, read_users, reload_node
     from ops.home import Home
 
     place = folder or Home.find().broker

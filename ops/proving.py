@@ -97,13 +97,13 @@ async def _compare(
     from broker.jetstream_log import JetStreamLog
     from eventlog.export import read_header
     from ops.connect import opened
-    from ops.copies import compare, of_file, of_log
+    from ops.copies import compare, of_file, of_log, shortened
 
     runs = {read_header(one) if isinstance(one, Path) else one for one in (first, second)}
     if len(runs) > 1:
         raise click.UsageError(f"these are logs of different runs: {', '.join(sorted(runs))}")
     async with AsyncExitStack() as stack:
-        copies = []
+        copies, logs = [], []
         for one in (first, second):
             if isinstance(one, Path):
                 copies.append(of_file(one))
@@ -112,7 +112,11 @@ async def _compare(
             if mirror and copies:
                 log = await JetStreamLog.mirror(connection, one)
             copies.append(of_log(log))
-        return await compare(runs.pop(), *copies)
+            logs.append(log)
+        found = await compare(runs.pop(), *copies)
+        if mirror and found.second > found.first:
+            return shortened(found, await logs[0].last_sequence())  # it may have grown meanwhile
+        return found
 
 
 def _show(found: Comparison, first: str, second: str, as_json: bool) -> None:

@@ -32,7 +32,12 @@ def backup(run: str, target: Path, folder: Path | None, as_json: bool) -> None:
     """
     from broker.backup import back_up
 
-    store, _ = _store(folder)
+    store, num_servers = _store(folder)
+    if num_servers > 1:
+        raise click.UsageError(
+            f"{store} is a server of a cluster, whose servers each hold every log: a further copy "
+            f"is made by `atoll run mirror {run}`, or `atoll log export {run} --blobs`"
+        )
     if not target.absolute().parent.is_dir():
         raise click.UsageError(f"there is no folder {target.absolute().parent}")
     done = asyncio.run(back_up(store, run, target.absolute()))
@@ -60,6 +65,11 @@ def backup(run: str, target: Path, folder: Path | None, as_json: bool) -> None:
     help="An exported log of the run: the copy must hold every event of it.",
 )
 @click.option("--lose", is_flag=True, help="Write off events that no copy has.")
+@click.option(
+    "--drop-mirror",
+    is_flag=True,
+    help="Move a damaged second copy out of the way instead, once the log is found whole.",
+)
 @json_option
 def restore(
     run: str,
@@ -67,6 +77,7 @@ def restore(
     source: Path | None,
     proof: Path | None,
     lose: bool,
+    drop_mirror: bool,
     as_json: bool,
 ) -> None:
     """Put RUN's log back from a copy; the broker is to be down.
@@ -77,6 +88,7 @@ def restore(
     more as it starts, for it knows what it had read.
     """
     from broker.backup import restore_backup
+    from broker.repair import drop_copy
     from broker.repair import restore as restore_copy
     from eventlog.export import read_export, read_header
 
@@ -86,10 +98,14 @@ def restore(
             f"{store} is a server of a cluster: it fetches what it lacks from the others; stop it, "
             "move its `store` away, and serve it again"
         )
+    if drop_mirror and (source or proof or lose):
+        raise click.UsageError("--drop-mirror changes no log: no --from, --proof or --lose with it")
     if proof is not None and read_header(proof) != run:
         raise click.UsageError(f"{proof} is a log of run {read_header(proof)}, not of {run}")
     known = list(read_export(proof)) if proof else []
-    if source is not None:
+    if drop_mirror:
+        done = asyncio.run(drop_copy(store, run))
+    elif source is not None:
         done = asyncio.run(restore_backup(store, run, source, known, lose=lose))
     else:
         done = asyncio.run(restore_copy(store, run, known, lose=lose))
@@ -105,6 +121,12 @@ def restore(
         return
     if done.aside:
         say(f"the damaged files are kept in {done.aside}")
+    if drop_mirror:
+        click.echo(
+            f"run {run} is whole through {done.last_sequence:,}; serve the broker, and have "
+            f"`atoll run mirror {run}` make its second copy anew"
+        )
+        return
     click.echo(
         f"run {run} is restored through {done.last_sequence:,}; log digest {done.log_digest}; "
         "serve the broker again"
@@ -113,7 +135,7 @@ def restore(
 
 def _store(folder: Path | None) -> tuple[Path, int]:
     """The folder of the server that a broker's folder is or holds; of how many."""
-    from broker.deployment import node_settings
+    from broker.node import node_settings
     from ops.home import Home
 
     place = folder or Home.find().broker

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import signal
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from ops.alarm.due import Alert
 from ops.alarm.settings import Alerts
@@ -55,26 +58,65 @@ async def _tried(
 
 
 async def _command(command: tuple[str, ...], body: bytes) -> str:
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=asyncio.subprocess.DEVNULL, stderr=pipe
-        )
-    except OSError as error:
-        return str(error.strerror or error)
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            _, said = await process.communicate(body)
-    except TimeoutError:
-        return f"it did not end within {LIMIT_S:.0f} s"
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    """What it says goes past asyncio, where a process has ended only once everybody has closed its
+    output: also whom it left running behind itself."""
+    with _listening() as (stderr, said):
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,  # so that all of it can be ended
+            )
+        except OSError as error:
+            return str(error.strerror or error)
+        assert process.stdin is not None
+        process.stdin.write(body)
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await process.wait()
+        except TimeoutError:
+            return f"it did not end within {LIMIT_S:.0f} s"
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
     if process.returncode:
         text = said.decode(errors="replace").strip()[:MAX_SAID]
         return f"it ended with {process.returncode}" + (f": {text}" if text else "")
     return ""
+
+
+@contextmanager
+def _listening() -> Iterator[tuple[int, bytearray]]:
+    """A descriptor to write to, and the beginning of what is written there; the rest is taken and
+    dropped."""
+    loop, said = asyncio.get_running_loop(), bytearray()
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+
+    def take() -> bool:
+        try:
+            new = os.read(ours, 1 << 16)
+        except BlockingIOError:
+            return False
+        if not new:
+            loop.remove_reader(ours)
+        said.extend(new[: max(0, 4 * MAX_SAID - len(said))])
+        return bool(new) and len(said) < 4 * MAX_SAID
+
+    loop.add_reader(ours, take)
+    try:
+        yield theirs, said
+        while take():
+            pass
+    finally:
+        loop.remove_reader(ours)
+        os.close(ours)
+        os.close(theirs)
 
 
 def _post(url: str, body: bytes) -> str:

@@ -51,6 +51,8 @@ class Alerts(Section):
     def _is_program(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if value and not value[0]:
             raise ValueError('the program is missing: write ["program", "argument"]')
+        if any("\0" in one for one in value):
+            raise ValueError("no program takes a NUL")
         return value
 
     @property

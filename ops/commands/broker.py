@@ -69,7 +69,7 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
     the broker by themselves; others are given its URL, or credentials. It says when its health
     changes.
     """
-    from broker.deployment import node_settings
+    from broker.node import node_settings
     from broker.server import BrokerServer
     from broker.settings import ServerSettings
     from ops.home import Home
@@ -82,8 +82,8 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
             f"{place} is configured: its host and port are changed with `atoll broker config`"
         )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while it starts
+    _check_holdings(settings)
     with BrokerServer(settings, die_with_parent=True) as server:
-        _check_holdings(server)
         told = noted()
         _announce(server, settings, as_json)
         notify("READY=1")
@@ -95,14 +95,16 @@ def serve(folder: Path | None, host: str, port: int, as_json: bool) -> None:
             raise click.exceptions.Exit(exits.INTERRUPTED)
 
 
-def _check_holdings(server: BrokerServer) -> None:
-    """Raises LogDamaged. Of a cluster each server fetches from the others what it lacks."""
-    from broker import holdings
+def _check_holdings(settings: ServerSettings) -> None:
+    """Say what is wrong with second copies. Raises LogDamaged. Of a cluster each server fetches
+    from the others what it lacks."""
     from broker.errors import BrokerUnfit
+    from broker.repair import check_apart
 
-    if server.settings.num_servers == 1:
+    if settings.num_servers == 1:
         try:
-            holdings.check(server.settings.store_dir, server.monitor_url)
+            for text in check_apart(settings.store_dir):
+                say(text)
         except OSError as error:
             raise BrokerUnfit(f"what the broker holds cannot be looked at: {error}") from error
 
@@ -110,9 +112,10 @@ def _check_holdings(server: BrokerServer) -> None:
 def _note_holdings(server: BrokerServer) -> None:
     """Write down how far each log goes; where the server does not say, what is there stays."""
     from broker import holdings
+    from eventlog.errors import LogDamaged
 
     if server.settings.num_servers == 1:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LogDamaged):  # a list that is damaged is said at a start
             holdings.write(server.settings.store_dir, holdings.look(server.monitor_url))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import io
 import json
 import os
@@ -166,3 +167,20 @@ async def test_a_store_that_is_damaged_gives_no_backup(tmp_path: Path) -> None:
     with pytest.raises(RunUnknown):
         await back_up(folder, "other", tmp_path / "hurt.backup")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+async def test_what_a_killed_backup_left_is_swept_and_what_one_at_work_has_is_not(
+    tmp_path: Path,
+) -> None:
+    folder, place = tmp_path / "store", tmp_path / "backups"
+    with served(folder) as server:
+        await written(server.url, mirrored=False)
+    left, at_work, other = (place / name for name in (".backup-00000000", ".backup-1111aaaa", "b"))
+    for one in (left, at_work, other):
+        (one / "streams").mkdir(parents=True)
+        os.utime(one, (0, 0))
+    handle = os.open(at_work, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    await back_up(folder, RUN, place / "file")
+    os.close(handle)
+    assert sorted(path.name for path in place.iterdir()) == [".backup-1111aaaa", "b", "file"]

@@ -27,6 +27,20 @@ CUT_S = 3.0  # a handshake may last 5 s
 RUN = "guarded"
 
 
+def test_a_list_of_users_that_is_being_copied_ends_nothing(broker: Secured) -> None:
+    path = broker.server.settings.store_dir / "users.json"
+    whole = path.read_text()
+    with closing(Watch(broker.server)) as watch:
+        assert watch.look(0.0) == []
+        for half in ("", whole[: len(whole) // 2]):
+            path.write_text(half)
+            (text,) = watch.look(1.0)
+            assert str(path) in text
+            assert watch.look(2.0) == [], "said once"
+            path.write_text(whole)
+            assert watch.look(3.0) == []
+
+
 def said(**messages: int | tuple[int, int]) -> list[Mapping[str, Any]]:
     """What the broker says of connections `key_cid`: messages, or those and bytes."""
     found = []

@@ -15,11 +15,12 @@ import pytest
 from broker.client import Outgoing
 from broker.connection import connect
 from broker.credentials import Credentials
-from broker.deployment import Deployment, DeploymentInvalid, node_settings
-from broker.errors import BrokerUnreachable, LinkDown, Refused
+from broker.deployment import Deployment
+from broker.errors import BrokerUnreachable, DeploymentInvalid, LinkDown, Refused
 from broker.guard import FIRST_S, Watch
 from broker.kick import connections
 from broker.leaf import Leaf
+from broker.node import node_settings
 from broker.production import Shape
 from broker.server import BrokerServer
 from ops.cli import run

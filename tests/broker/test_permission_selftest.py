@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from broker.connection import Connection
-from broker.deployment import reload_node, signal_reload
 from broker.jetstream_blobs import JetStreamBlobs
 from broker.jetstream_log import JetStreamLog
+from broker.node import reload_node, signal_reload
 from broker.roles import ROLES, allows
 from broker.selftest import Tried, selftest
 from ops.doctor.permitted import permitted

@@ -19,7 +19,7 @@ from broker import holdings
 from broker.connection import connect
 from broker.errors import BrokerUnfit
 from broker.jetstream_log import JetStreamLog
-from broker.repair import restore
+from broker.repair import check_apart, drop_copy, restore
 from broker.server import BrokerServer
 from broker.settings import ServerSettings
 from eventlog.chain import Record
@@ -117,7 +117,7 @@ DAMAGES = [
 async def goes_on(folder: Path, before: list[Record]) -> None:
     """A log that was put back is served, is what it was, and takes the next event."""
     with served(folder) as server:
-        holdings.check(folder, server.monitor_url)
+        holdings.check(folder, holdings.look(server.monitor_url))
         assert await read(server.url) == before
         async with await connect(server.url, name="writer") as connection:
             log = await JetStreamLog.open(connection, RUN)
@@ -136,12 +136,12 @@ async def test_r19_damage_is_named_at_start_or_at_reading_and_restored_from_the_
 ) -> None:
     with served(folder) as server:
         before = await written(server.url)
-        holdings.check(folder, server.monitor_url)
+        holdings.check(folder, holdings.look(server.monitor_url))
     damage(folder)
     said = ""
     try:
         with served(folder) as server:
-            holdings.check(folder, server.monitor_url)
+            holdings.check(folder, holdings.look(server.monitor_url))
             assert await read(server.url) == before, "what is given must be what was there"
     except (LogDamaged, LogUnavailable, RunUnknown, BrokerUnfit) as error:
         said = str(error)
@@ -179,6 +179,68 @@ async def test_without_a_copy_restore_says_what_else_to_do(folder: Path) -> None
     with pytest.raises(RunUnknown, match="no second copy"):
         await restore(folder, RUN, [])
     assert stream(folder).is_dir(), "nothing was changed"
+
+
+MIRROR = "ATOLL_HURT_MIRROR"
+
+
+@pytest.mark.parametrize("damage", ["gone", "end", "hole"])
+async def test_a_damaged_second_copy_is_said_and_made_anew_and_keeps_nobody_out(
+    folder: Path, damage: str
+) -> None:
+    with served(folder) as server:
+        before = await written(server.url)
+        assert holdings.check(folder, holdings.look(server.monitor_url)) == []
+    messages = stream(folder, MIRROR) / "msgs"
+    for path in messages.glob("index.db"):
+        path.unlink()
+    (path,) = messages.glob("*.blk")
+    if damage == "gone":
+        shutil.rmtree(stream(folder, MIRROR))
+    elif damage == "end":
+        os.truncate(path, path.stat().st_size * 2 // 3)
+    else:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+    (said,) = check_apart(folder)
+    assert f"second copy of run {RUN} is damaged" in said
+    done = await drop_copy(folder, RUN)
+    assert (done.last_sequence, bool(done.aside)) == (NUM, damage != "gone")
+    assert check_apart(folder) == []
+    with served(folder) as server:
+        assert await read(server.url) == before
+        async with await connect(server.url, name="writer") as connection:
+            mirror = await JetStreamLog.mirror(connection, RUN, create=True)
+            async with asyncio.timeout(60):
+                while await mirror.last_sequence() < NUM:
+                    await asyncio.sleep(0.05)
+            assert [record async for records in to_end(mirror) for record in records] == before
+
+
+async def test_r19_a_second_copy_is_not_dropped_where_the_log_is_damaged(folder: Path) -> None:
+    with served(folder) as server:
+        await written(server.url)
+        holdings.write(folder, holdings.look(server.monitor_url))
+    cut(folder)
+    for path in (stream(folder) / "msgs").glob("index.db"):
+        path.unlink()
+    with pytest.raises(LogDamaged):
+        await drop_copy(folder, RUN)
+    assert stream(folder, MIRROR).is_dir()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"ATOLL_HURT": "x"}'])
+def test_r19_a_list_of_ends_that_cannot_be_read_is_no_empty_one(folder: Path, text: str) -> None:
+    folder.mkdir()
+    (folder / holdings.FILE).write_text(text)
+    with pytest.raises(LogDamaged, match=r"holdings\.json"):
+        check_apart(folder)
+
+
+def test_a_folder_that_held_nothing_yet_is_in_order(tmp_path: Path) -> None:
+    assert check_apart(tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
 
 
 def test_r19_what_is_wrong_with_a_log_is_told_by_its_counts() -> None:

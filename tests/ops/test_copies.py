@@ -53,6 +53,10 @@ def test_damage_of_a_copy_is_a_difference(tmp_path: Path, capsys: pytest.Capture
     cut.write_bytes(whole.read_bytes()[:-40])
     assert run(["log", "verify", str(whole), str(cut)]) == 1
     assert "second copy is damaged" in capsys.readouterr().out
+    part = written(tmp_path / "part", RECORDS[:3])
+    for files in ((part, cut), (cut, part)):
+        assert run(["log", "verify", *map(str, files)]) == 1, "also behind the other's end"
+        assert "copy is damaged" in capsys.readouterr().out
     assert run(["log", "verify", str(whole), str(whole)]) == 0
     assert run(["log", "verify", "a-run"]) == 2
     assert run(["log", "verify", str(whole), "--mirror"]) == 2

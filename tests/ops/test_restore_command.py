@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +19,12 @@ from tests.support.scenario import Scenario, finish
 from tests.support.server import Served
 
 ROOT = Path(__file__).parents[2]
+ATOLL = [sys.executable, "-m", "ops"]
 
 
 def atoll(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ops", *arguments],
+        [*ATOLL, *arguments],
         cwd=ROOT,
         env={**os.environ, **env},
         capture_output=True,
@@ -120,5 +122,102 @@ async def test_r19_a_bit_that_flipped_is_named_and_put_right_from_a_backup(tmp_p
     try:
         audit = atoll("audit", RUN, "--json", **env)
         assert json.loads(audit.stdout)["violations"] == [], audit
+    finally:
+        assert again.stop() == 0
+
+
+async def test_r19_while_a_shortened_log_is_looked_at_nobody_is_let_in(tmp_path: Path) -> None:
+    """Who waits for the broker to come back would write where the events are that it lost."""
+    served = Served(tmp_path / "store")
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, tmp_path / "export")
+    assert served.stop() == 0
+    messages = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
+    for path in [*messages.glob("*.blk"), *messages.glob("index.db")]:
+        os.truncate(path, path.stat().st_size // 2)
+    host, _, port = served.url.removeprefix("nats://").partition(":")
+    starting = subprocess.Popen(
+        [*ATOLL, "broker", "serve", "--dir", str(served.folder)], stderr=subprocess.DEVNULL
+    )
+    num_let_in = 0
+    while starting.poll() is None:
+        try:
+            _, writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            await asyncio.sleep(0.001)
+            continue
+        num_let_in += 1
+        writer.close()
+    assert (starting.returncode, num_let_in) == (3, 0)
+
+
+async def test_r19_a_lost_store_is_put_back_from_a_backup(tmp_path: Path) -> None:
+    """The disk was changed, and the folder with the configuration is there, or made anew."""
+    served, file = Served(tmp_path / "store"), tmp_path / "tests.backup"
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, tmp_path / "export")
+    saved = atoll("broker", "backup", RUN, str(file), "--dir", str(served.folder), "--json")
+    assert served.stop() == 0
+    shutil.rmtree(served.folder / "jetstream")
+    configured = tmp_path / "configured"
+    assert atoll("broker", "config", str(configured), "--host", "localhost").returncode == 0
+    for folder in (served.folder, configured):
+        done = atoll("broker", "restore", RUN, "--dir", str(folder), "--from", str(file), "--json")
+        assert done.returncode == 0, done
+        assert json.loads(done.stdout)["log_digest"] == json.loads(saved.stdout)["log_digest"]
+    assert (configured / "nodes/atoll/store/jetstream/STORE/streams/ATOLL_TESTS").is_dir()
+    again = Served(served.folder)
+    again.start()
+    try:
+        audit = atoll(
+            "audit", RUN, "--json", ATOLL_BROKER=again.url, ATOLL_HOME=str(tmp_path / "home")
+        )
+        assert json.loads(audit.stdout)["violations"] == [], audit
+    finally:
+        assert again.stop() == 0
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    refused = atoll("broker", "restore", RUN, "--dir", str(nowhere), "--from", str(file))
+    assert refused.returncode == 2 and not list(nowhere.iterdir()), refused
+
+
+def test_a_cluster_says_what_to_do_in_place_of_a_backup(tmp_path: Path) -> None:
+    three = "n1=127.0.0.1,n2=127.0.0.2,n3=127.0.0.3"
+    assert atoll("broker", "config", str(tmp_path / "b"), "--cluster", three).returncode == 0
+    node = str(tmp_path / "b" / "nodes" / "n1")
+    refused = atoll("broker", "backup", RUN, str(tmp_path / "file"), "--dir", node)
+    assert refused.returncode == 2 and "atoll run mirror" in refused.stderr, refused
+    dropped = atoll("broker", "restore", RUN, "--dir", node, "--drop-mirror", "--lose")
+    assert dropped.returncode == 2, dropped
+
+
+async def test_r19_a_log_that_ends_before_its_second_copy_is_damaged(tmp_path: Path) -> None:
+    """As after a folder that was put back without what was known of it."""
+    served = Served(tmp_path / "store")
+    served.start()
+    run = Scenario(num_sequences=40)
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, tmp_path / "export")
+    assert served.stop() == 0
+    messages = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
+    for path in messages.glob("*.blk"):
+        os.truncate(path, path.stat().st_size // 2)
+    (messages / "index.db").unlink()
+    (served.folder / "holdings.json").unlink()
+    again = Served(served.folder)
+    again.start()
+    env = {"ATOLL_BROKER": again.url, "ATOLL_HOME": str(tmp_path / "home")}
+    try:
+        found = atoll("log", "verify", RUN, "--mirror", "--json", **env)
+        assert found.returncode == 1, found
+        said = json.loads(found.stdout)
+        assert said["last_sequences"][0] < said["last_sequences"][1] == run.last[0]
+        assert "lost its end" in said["problem"] and not said["ok"]
+        behind = atoll("log", "verify", RUN, str(tmp_path / "export"), **env)
+        assert behind.returncode == 0, "two copies of which one ends earlier are no contradiction"
     finally:
         assert again.stop() == 0

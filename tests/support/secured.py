@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from broker.connection import Connection, connect
 from broker.credentials import Credentials
-from broker.deployment import Deployment, node_settings
+from broker.deployment import Deployment
+from broker.node import node_settings
 from broker.production import Shape
 from broker.server import BrokerServer
 

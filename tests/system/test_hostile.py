@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.deployment import node_settings
+from broker.node import node_settings
 from broker.server import read_address
 from ops.bench.resources import peak_gb
 from tests.support.fleet import Fleet

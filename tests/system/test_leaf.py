@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker.credentials import Credentials
-from broker.deployment import node_settings
 from broker.leaf import Leaf
+from broker.node import node_settings
 from broker.server import BrokerServer
 from eventlog.events import DeltaPublished, SiteDeparted
 from tests.support.forkserver import ForkServer
