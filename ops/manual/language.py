@@ -54,6 +54,7 @@ WORDS = {
     "Positive": "count from 1",
     "Epoch": "seconds since 1970",
     "Blocks": "list of count",
+    "Free": "JSON object",
 }
 SECTION = re.compile(r"^# -- (.+?) -+$", re.MULTILINE)
 
