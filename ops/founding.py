@@ -56,12 +56,17 @@ async def create(
     model: PreTrainedModel,
     corpus: Corpus,
     keys: tuple[NamedKey, ...] = (),
+    *,
+    storing: Callable[[], None] = lambda: None,
 ) -> RunCreated:
     """Make the run's stream and blob bucket, store its initial parameters, say that it exists.
-    Raises as `begin`."""
-    return await begin(
-        connection, config, lambda blobs, folder: found(config, model, corpus, blobs, folder), keys
-    )
+    `storing` is called just before they are stored. Raises as `begin`."""
+
+    async def make(blobs: BlobStore, folder: Path) -> RunCreated:
+        storing()
+        return await found(config, model, corpus, blobs, folder)
+
+    return await begin(connection, config, make, keys)
 
 
 async def begin(

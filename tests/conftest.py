@@ -7,6 +7,7 @@ their usual order, and all others in the other one, which takes only what the fi
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 _WATCHED = "tests/system/"  # tests that wait for what processes do within some time
 _NICENESS = 10
+
+
+def pytest_configure() -> None:
+    """What a shell starts in its background is deaf to Ctrl-C, and so is all that it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

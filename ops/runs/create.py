@@ -149,10 +149,13 @@ async def _create(
 
     async with await connected(broker, "operator") as connection:
         connection.check_writer(OPERATOR)
-        if talks:  # of a large model it takes minutes
-            num_bytes = 4 * sum(one.numel() for one in model.parameters())
-            say(f"storing the initial parameters ({size(num_bytes)}) at {connection.url}")
-        return await founding.create(connection, settings, model, corpus, named)
+
+        def storing() -> None:
+            if talks:  # of a large model it takes minutes
+                num_bytes = 4 * sum(one.numel() for one in model.parameters())
+                say(f"storing the initial parameters ({size(num_bytes)}) at {connection.url}")
+
+        return await founding.create(connection, settings, model, corpus, named, storing=storing)
 
 
 def _check(settings: Any, data: str | None, assumed: Any, as_json: bool) -> None:

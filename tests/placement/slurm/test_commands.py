@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
@@ -14,42 +15,56 @@ from ops.placement.slurm.client import Slurm
 from ops.placement.slurm.commands import LOGIN_SHELL, Shell
 from ops.placement.slurm.troubles import Kind, Trouble
 
-HANG = "sleep 600 & echo $! > {0}; wait"
+HANG = "sleep {0} & wait"
 
 
-async def gone(file: Path) -> bool:
-    """Whether the grandchild that wrote its number ends soon."""
-    for _ in range(200):
-        if file.exists() and file.read_text().strip():
-            try:
-                os.kill(int(file.read_text()), 0)
-            except ProcessLookupError:
+def sleeping(num: str) -> bool:
+    """Whether a process sleeps for just so many seconds."""
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            if place.read_bytes() == b"sleep\0" + num.encode() + b"\0":
                 return True
+    return False
+
+
+async def gone(num: str) -> bool:
+    """Whether the grandchild that sleeps for so many seconds ends soon."""
+    for _ in range(200):
+        if not sleeping(num):
+            return True
         await asyncio.sleep(0.05)
     return False
 
 
+@pytest.fixture
+def num() -> str:
+    """Seconds to sleep for that nobody else sleeps for."""
+    return f"600.{uuid.uuid4().int}"
+
+
 async def test_a_command_that_takes_too_long_is_ended_with_all_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "MIN_TIMEOUT_S", 0.1)
-    file = tmp_path / "pid"
-    said = await Shell(timeout_s=1.0).run(["bash", "-c", HANG.format(file)])
+    running = asyncio.create_task(Shell(timeout_s=1.0).run(["bash", "-c", HANG.format(num)]))
+    async with asyncio.timeout(1.0):
+        while not sleeping(num):
+            await asyncio.sleep(0.01)
+    said = await running
     assert said.code is None and "no answer" in said.err
-    assert await gone(file)
+    assert await gone(num)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.01, 0.5])
 async def test_a_caller_that_goes_takes_its_command_along_whenever_it_goes(
-    tmp_path: Path, after_s: float
+    num: str, after_s: float
 ) -> None:
-    file = tmp_path / "pid"
-    task = asyncio.create_task(Shell().run(["bash", "-c", HANG.format(file)]))
+    task = asyncio.create_task(Shell().run(["bash", "-c", HANG.format(num)]))
     await asyncio.sleep(after_s)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 20)
-    assert not file.exists() or await gone(file)
+    assert await gone(num)
 
 
 async def test_a_time_out_is_never_shorter_than_a_controllers_own() -> None:
