@@ -54,6 +54,7 @@ async def fleet(
         *("--keys", str(tmp_path / "keys"), *options),
     )
     assert created.code == 0, created
+    assert "storing the initial parameters" in created.err, "what may take minutes is said"
     async with History.watched(operator.urls, run, operator) as fleet.history:
         yield fleet
         fleet.close()
