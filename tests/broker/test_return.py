@@ -54,17 +54,18 @@ async def test_tries_are_no_further_apart_than_asked_and_never_end(tmp_path: Pat
 async def test_a_broker_that_hangs_is_left_within_the_lease(broker: BrokerServer) -> None:
     async with await connect(broker.url, name="tests") as connection:
         connection.retry_within(2.0)  # of a lease of 8 s
-        os.kill(broker.pid, signal.SIGSTOP)
-        try:
-            async with asyncio.timeout(10):  # some 3 s; with the usual pings 20 s at least
-                while not connection.num_breaks:
+        for num in (1, 2):  # the link that comes back pings as often
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                async with asyncio.timeout(10):  # some 3 s; with the usual pings 20 s at least
+                    while connection.num_breaks < num:
+                        await asyncio.sleep(0.05)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            async with asyncio.timeout(30):
+                while not connection.connected:
                     await asyncio.sleep(0.05)
-        finally:
-            os.kill(broker.pid, signal.SIGCONT)
-        async with asyncio.timeout(30):
-            while not connection.connected:
-                await asyncio.sleep(0.05)
-        assert connection.num_breaks == 1
+            assert connection.num_breaks == num
 
 
 @pytest.mark.parametrize("bulk", [False, True], ids=["control", "bulk"])

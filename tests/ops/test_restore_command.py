@@ -48,21 +48,37 @@ async def stored(url: str, run: Scenario, target: Path) -> None:
         await write_export(RUN, to_end(log), target)
 
 
+async def begun(folder: Path) -> tuple[Served, Scenario]:
+    """A broker that holds a run at which two sites arrived; `export` in the folder holds it too."""
+    served, run = Served(folder / "store"), Scenario(num_sequences=40)
+    served.start()
+    run.arrive("alpha", "beta")
+    await stored(served.url, run, folder / "export")
+    return served, run
+
+
+def messages(served: Served) -> Path:
+    """Where the server keeps the events."""
+    return served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
+
+
+def cut_short(*files: Path) -> None:
+    """Each to half of its length, as a disk that has lost its end."""
+    assert files
+    for path in files:
+        os.truncate(path, path.stat().st_size // 2)
+
+
 async def test_r19_a_broker_with_a_log_that_lost_its_end_serves_nobody_until_it_is_restored(
     tmp_path: Path,
 ) -> None:
-    served, export = Served(tmp_path / "store"), tmp_path / "export"
-    served.start()
-    run = Scenario(num_sequences=40)
-    run.arrive("alpha", "beta")
-    await stored(served.url, run, export)
+    export = tmp_path / "export"
+    served, run = await begun(tmp_path)
     held = served.folder / "holdings.json"
     assert served.stop() == 0
     ends = {"ATOLL_TESTS": run.last[0], "ATOLL_TESTS_MIRROR": run.last[0]}
     assert json.loads(held.read_text()) == ends
-    block = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS"
-    for path in [*(block / "msgs").glob("*.blk"), *(block / "msgs").glob("index.db")]:
-        os.truncate(path, path.stat().st_size // 2)
+    cut_short(*messages(served).glob("*.blk"), *messages(served).glob("index.db"))
 
     refused = atoll("broker", "serve", "--dir", str(served.folder), "--json")
     assert refused.returncode == 3, refused
@@ -92,19 +108,14 @@ async def test_r19_a_broker_with_a_log_that_lost_its_end_serves_nobody_until_it_
 
 async def test_r19_a_bit_that_flipped_is_named_and_put_right_from_a_backup(tmp_path: Path) -> None:
     """What docs/damage.md says, command by command."""
-    served, file = Served(tmp_path / "store"), tmp_path / "tests.backup"
-    served.start()
-    run = Scenario(num_sequences=40)
-    run.arrive("alpha", "beta")
-    await stored(served.url, run, tmp_path / "export")
+    file = tmp_path / "tests.backup"
+    served, run = await begun(tmp_path)
     place = ("--dir", str(served.folder))
     saved = atoll("broker", "backup", RUN, str(file), *place, "--json")
     assert saved.returncode == 0, saved
     assert json.loads(saved.stdout)["last_sequence"] == run.last[0]
     assert served.stop() == 0
-    (block,) = (served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs").glob(
-        "*.blk"
-    )
+    (block,) = messages(served).glob("*.blk")
     data = bytearray(block.read_bytes())
     data[len(data) // 2] ^= 1
     block.write_bytes(data)
@@ -128,15 +139,9 @@ async def test_r19_a_bit_that_flipped_is_named_and_put_right_from_a_backup(tmp_p
 
 async def test_r19_while_a_shortened_log_is_looked_at_nobody_is_let_in(tmp_path: Path) -> None:
     """Who waits for the broker to come back would write where the events are that it lost."""
-    served = Served(tmp_path / "store")
-    served.start()
-    run = Scenario(num_sequences=40)
-    run.arrive("alpha", "beta")
-    await stored(served.url, run, tmp_path / "export")
+    served, _ = await begun(tmp_path)
     assert served.stop() == 0
-    messages = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
-    for path in [*messages.glob("*.blk"), *messages.glob("index.db")]:
-        os.truncate(path, path.stat().st_size // 2)
+    cut_short(*messages(served).glob("*.blk"), *messages(served).glob("index.db"))
     host, _, port = served.url.removeprefix("nats://").partition(":")
     starting = subprocess.Popen(
         [*ATOLL, "broker", "serve", "--dir", str(served.folder)], stderr=subprocess.DEVNULL
@@ -155,11 +160,8 @@ async def test_r19_while_a_shortened_log_is_looked_at_nobody_is_let_in(tmp_path:
 
 async def test_r19_a_lost_store_is_put_back_from_a_backup(tmp_path: Path) -> None:
     """The disk was changed, and the folder with the configuration is there, or made anew."""
-    served, file = Served(tmp_path / "store"), tmp_path / "tests.backup"
-    served.start()
-    run = Scenario(num_sequences=40)
-    run.arrive("alpha", "beta")
-    await stored(served.url, run, tmp_path / "export")
+    file = tmp_path / "tests.backup"
+    served, _ = await begun(tmp_path)
     saved = atoll("broker", "backup", RUN, str(file), "--dir", str(served.folder), "--json")
     assert served.stop() == 0
     shutil.rmtree(served.folder / "jetstream")
@@ -197,16 +199,10 @@ def test_a_cluster_says_what_to_do_in_place_of_a_backup(tmp_path: Path) -> None:
 
 async def test_r19_a_log_that_ends_before_its_second_copy_is_damaged(tmp_path: Path) -> None:
     """As after a folder that was put back without what was known of it."""
-    served = Served(tmp_path / "store")
-    served.start()
-    run = Scenario(num_sequences=40)
-    run.arrive("alpha", "beta")
-    await stored(served.url, run, tmp_path / "export")
+    served, run = await begun(tmp_path)
     assert served.stop() == 0
-    messages = served.folder / "jetstream" / "$G" / "streams" / "ATOLL_TESTS" / "msgs"
-    for path in messages.glob("*.blk"):
-        os.truncate(path, path.stat().st_size // 2)
-    (messages / "index.db").unlink()
+    cut_short(*messages(served).glob("*.blk"))
+    (messages(served) / "index.db").unlink()
     (served.folder / "holdings.json").unlink()
     again = Served(served.folder)
     again.start()
