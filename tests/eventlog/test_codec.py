@@ -6,12 +6,13 @@ import msgpack
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from eventlog import codec
 from eventlog.chain import Record
 from eventlog.codec import Envelope, decode, encode, event_id, pack, unpack
 from eventlog.errors import EventInvalid
-from eventlog.events import CoordinatorTick, RunPaused
+from eventlog.events import CoordinatorTick, PlacementPlanned, RunPaused
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary()
@@ -176,6 +177,15 @@ def test_event_id_of_what_is_no_event_is_refused() -> None:
     for payload in (b"", b"\x01", msgpack.packb({"id": 3}), msgpack.packb([])):
         with pytest.raises(EventInvalid):
             event_id(payload)
+
+
+def test_what_an_event_may_hold_freely_is_what_a_reader_gets_of_it() -> None:
+    said = PlacementPlanned(actions=({"shape": (1, 600)},), estimates=(), reason="why")
+    assert said.actions == ({"shape": [1, 600]},)
+    content = said.model_dump()
+    assert read(wire(type="placement.planned", data=content)).event == said
+    with pytest.raises(ValidationError):
+        PlacementPlanned(actions=({"shape": b"1"},), estimates=(), reason="why")
 
 
 def test_what_an_event_may_hold_freely_has_a_depth() -> None:
